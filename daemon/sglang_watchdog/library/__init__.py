@@ -1,0 +1,1 @@
+"""Signature files: read, check, compile, prove."""

@@ -1,0 +1,1 @@
+"""The engine over files: check, explain, replay. No asyncio."""

@@ -1,0 +1,1 @@
+"""Pure text to structure: knows SGLang's formats and nothing about signatures."""

@@ -1,0 +1,1 @@
+"""The daemon: the only place with a TaskGroup, queues and signals."""

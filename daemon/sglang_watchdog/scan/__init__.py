@@ -1,0 +1,1 @@
+"""Blocks of whole lines in, recognised records out; secrets and user text are cut here, before anything else sees a line."""

@@ -1,0 +1,1 @@
+"""Edges that consume changes: ledger, metrics, API, notifications, reports."""

@@ -1,0 +1,1 @@
+"""Async edges that produce blocks of bytes, samples and probe answers."""
