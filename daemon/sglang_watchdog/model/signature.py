@@ -3,6 +3,7 @@
 The library floor reads YAML into these; nothing here knows YAML.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,15 +19,15 @@ class Pattern:
     `regex` stays in the common subset of Python re, RE2 and Hyperscan (no look-around, no back-references).
     """
 
-    id: str                            # "<signature>#<n>", "<signature>#<role>.<n>" or "milestone:<name>#<n>", unique in the library
+    id: str  # "<signature>#<n>", "<signature>#<role>.<n>" or "milestone:<name>#<n>", unique in the library
     starts: tuple[str, ...] = ()
     contains: tuple[str, ...] = ()
     regex: str | None = None
-    anywhere: str = ""                 # why a pattern without `starts` or a leading ^ is safe; lint demands it
+    anywhere: str = ""  # why a pattern without `starts` or a leading ^ is safe; lint demands it
     ignore_case: bool = False
-    level: str | None = None           # logging level of the message: debug, info, warning, error, raise, print
-    releases: str = ""                 # PEP 440 specifier of the releases that print it; "" = the signature's
-    undated: bool = False              # may match a line without SGLang's prefix (traceback, NCCL, kernel, argparse)
+    level: str | None = None  # logging level of the message: debug, info, warning, error, raise, print
+    releases: str = ""  # PEP 440 specifier of the releases that print it; "" = the signature's
+    undated: bool = False  # may match a line without SGLang's prefix (traceback, NCCL, kernel, argparse)
     example: str = ""
 
 
@@ -43,11 +44,11 @@ class Window:
     """A declared window value: `median(power_ratio, 15s)`, read in conditions as `w.<name>`."""
 
     name: str
-    function: str                      # one of model.series.FUNCTIONS
-    series: str                        # one of model.series.SERIES, "match", or "match.<capture>"
-    over_s: float | None = None        # None with `steady`: the STEADY window (15 to 60 s)
+    function: str  # one of model.series.FUNCTIONS
+    series: str  # one of model.series.SERIES, "match", or "match.<capture>"
+    over_s: float | None = None  # None with `steady`: the STEADY window (15 to 60 s)
     steady: bool = False
-    argument: float | None = None      # the bound of share_above / share_below
+    argument: float | None = None  # the bound of share_above / share_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +57,10 @@ class Absence:
 
     read_since: str = "run_start"
     log_level: str = "info"
-    until: str = "ready"               # milestone after which the line is overdue
+    until: str = "ready"  # milestone after which the line is overdue
     grace_s: float = 10.0
     opportunity: tuple[str, ...] = ()  # pattern ids, any of them; empty: `until` is opportunity enough
-    witness: tuple[str, ...] = ()      # pattern ids, any of them
+    witness: tuple[str, ...] = ()  # pattern ids, any of them
     per_rank: bool = False
 
 
@@ -73,43 +74,64 @@ class Signature:
     kind: Kind
     topic: str
     severity: Severity
-    releases: str                      # PEP 440 specifier of the releases whose sources were read; "" = any
+    releases: str  # PEP 440 specifier of the releases whose sources were read; "" = any
     title: str
     explanation: str
     remediation: str
     references: tuple[str, ...] = ()
-    summary: str = ""                  # template: {capture}, {w.name}, {args.name}, {rank}, {count}
+    summary: str = ""  # template: {capture}, {w.name}, {args.name}, {rank}, {count}
     scope: ScopeKind = ScopeKind.RUN
     applies_when: tuple[Condition, ...] = ()
-    during: frozenset[Phase] = frozenset()          # empty: any phase
+    during: frozenset[Phase] = frozenset()  # empty: any phase
     not_during: frozenset[Phase] = frozenset()
-    match: tuple[str, ...] = ()                     # pattern ids, any of them
-    unless: tuple[str, ...] = ()                    # patterns that, in the same record or traceback, make it another matter
-    await_: tuple[str, ...] = ()                    # pattern ids, the whole family
+    match: tuple[str, ...] = ()  # pattern ids, any of them
+    unless: tuple[str, ...] = ()  # patterns that, in the same record or traceback, make it another matter
+    await_: tuple[str, ...] = ()  # pattern ids, the whole family
     absence: Absence | None = None
-    concludes: Mapping[str, bool | int | float | str] = field(default_factory=dict)   # facts set on yes
+    concludes: Mapping[str, bool | int | float | str] = field(default_factory=dict)  # facts set on yes
     windows: tuple[Window, ...] = ()
-    when: tuple[Condition, ...] = ()                # all must be true (rate, telemetry, correlation; optional on forbidden)
-    needs: tuple[str, ...] = ()                     # gates, all of them: ready, steady, load, idle, telemetry
-    each: str = ""                                  # "gpu": windows and conditions are evaluated for each GPU of the server
+    when: tuple[Condition, ...] = ()  # all must be true (rate, telemetry, correlation; optional on forbidden)
+    needs: tuple[str, ...] = ()  # gates, all of them: ready, steady, load, idle, telemetry
+    each: str = ""  # "gpu": windows and conditions are evaluated for each GPU of the server
     hold_s: float = 0.0
     clear_after_s: float | None = None
-    resolve: tuple[str, ...] = ()                   # pattern ids that show it cleared
+    resolve: tuple[str, ...] = ()  # pattern ids that show it cleared
     resolve_when: tuple[Condition, ...] = ()
-    explains: tuple[str, ...] = ()                  # topics or signature ids folded under this one while both hold
-    evidence_series: tuple[str, ...] = ()           # series quoted as samples evidence
-    evidence_facts: tuple[str, ...] = ()            # facts quoted as evidence
+    explains: tuple[str, ...] = ()  # topics or signature ids folded under this one while both hold
+    evidence_series: tuple[str, ...] = ()  # series quoted as samples evidence
+    evidence_facts: tuple[str, ...] = ()  # facts quoted as evidence
     blind_spots: str = ""
     tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """A fact read from a named group: `run.weights_gib` from group `mem`, as text, int, float or max_int (largest of a list)."""
+
+    fact: str
+    group: str
+    type: str = "text"
+    value: bool | int | float | str | None = None  # a constant, when the line itself is the fact (then `group` is "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """What a name implies: an architecture (signatures/models.yaml) or a GPU product (signatures/gpus.yaml)."""
+
+    regex: str  # searched in the name; the first rule that matches wins
+    facts: Mapping[str, bool | int | float | str]  # model.is_moe, gpu.architecture_sm …
+
+    def found_in(self, name: str) -> bool:
+        return re.search(self.regex, name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milestone:
     """A line that moves the run or rank forward, or teaches facts. Read from signatures/milestones.yaml."""
 
-    name: str                          # load-begin, capture-end, ready, sigterm, prelude …; closed list in engine/runs.py for phases
+    name: str  # load-begin, capture-end, ready, sigterm, prelude …; engine/runs.py lists those that move phases
     patterns: tuple[str, ...]
-    facts: Mapping[str, str] = field(default_factory=dict)   # fact name -> capture name (typed by suffix: int, float, text)
+    facts: tuple["Capture", ...] = ()  # what its captures teach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +142,8 @@ class Library:
     signatures: Mapping[str, Signature]
     patterns: Mapping[str, Pattern]
     milestones: tuple[Milestone, ...] = ()
-    topics: Mapping[str, Severity] = field(default_factory=dict)   # default severity of each topic
-    releases: tuple[str, ...] = ()                                  # the releases whose sources were read, oldest first
-    release_fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)   # dump field -> first, last release
+    models: tuple[Product, ...] = ()
+    gpus: tuple[Product, ...] = ()
+    topics: Mapping[str, Severity] = field(default_factory=dict)  # default severity of each topic
+    releases: tuple[str, ...] = ()  # the releases whose sources were read, oldest first
+    release_fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # dump field -> first, last release
