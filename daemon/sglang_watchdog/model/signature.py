@@ -5,6 +5,7 @@ The library floor reads YAML into these; nothing here knows YAML.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .words import Kind, Phase, ScopeKind, Severity, Status
 
@@ -101,6 +102,7 @@ class Signature:
     evidence_facts: tuple[str, ...] = ()            # facts quoted as evidence
     blind_spots: str = ""
     tags: tuple[str, ...] = ()
+    flag: Mapping[str, Any] | None = None           # kind flag: what triage knows of one launch flag; the engine skips these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class Milestone:
 
     name: str                          # load-begin, capture-end, ready, sigterm, prelude …; closed list in engine/runs.py for phases
     patterns: tuple[str, ...]
-    facts: Mapping[str, str] = field(default_factory=dict)   # fact name -> capture name (typed by suffix: int, float, text)
+    facts: Mapping[str, str] = field(default_factory=dict)   # fact name -> "capture:type"; type is int, float or text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,3 +125,5 @@ class Library:
     topics: Mapping[str, Severity] = field(default_factory=dict)   # default severity of each topic
     releases: tuple[str, ...] = ()                                  # the releases whose sources were read, oldest first
     release_fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)   # dump field -> first, last release
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)   # architecture -> model.* facts (is_moe, is_mla …)
+    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)     # product -> match (texts), architecture_sm, …
