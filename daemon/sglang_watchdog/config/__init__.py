@@ -1,1 +1,1 @@
-"""The daemon's settings: YAML files, then environment, then flags; validated once, passed down as plain values."""
+"""What an operator sets, and the reading of YAML with positions that settings and signatures share."""

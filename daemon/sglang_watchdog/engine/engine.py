@@ -47,7 +47,8 @@ from .conditions import Context
 from .gpus import GpuState
 from .lifecycle import Findings, Key, Statement
 from .load import Load, Steady
-from .placement import Placement, place
+from .placement import Placement, PlacementTracker
+from .products import Products
 from .releases import Releases
 from .runs import BUSY, ENDED, RANK_PHASE, SERVING, RunState, joins, line_at, line_of, run_id
 from .sequencer import Sequencer
@@ -59,6 +60,15 @@ from .words import fill, gpu_list
 _NEVER = float("-inf")
 _START_PHASES = frozenset({Phase.STARTING, Phase.LOADING, Phase.CAPTURING})
 _DEFER_S = 2.0  # a traceback has ended by then
+# Milestones and facts that tell where the server is.
+_PLACED_BY = {
+    "dist-begin": "dist_begin",
+    "dist-end": "dist_end",
+    "ready": "ready",
+    "run.launcher_pid": "launcher_pid",
+    "run.scheduler_pid": "scheduler_pid",
+    "run.avail_gib": "avail_gib",
+}
 _SETTLE_S = 120.0  # after readiness, silences are judged at every tick this long, then only on news
 
 
@@ -91,7 +101,9 @@ class Engine:
         self.findings = Findings(self.settings.severities)
         self.runs: list[RunState] = []
         self.gpus: dict[int, GpuState] = {}
-        self.placement = Placement({}, "no run")
+        self.placing = PlacementTracker()
+        if self.settings.gpus:
+            self.placing.on_fact("gpus", list(self.settings.gpus))
         self.faults: dict[str, int] = {}
         self.sources: dict[str, dict[str, Json]] = {}
         self._load_library(library)
@@ -118,6 +130,7 @@ class Engine:
     def _load_library(self, library: Library) -> None:
         self.compiled = compile_library(library)
         self.releases = Releases(library.releases)
+        self.products = Products(library.models, library.gpus)
 
     def reload(self, library: Library) -> list[Change]:
         """Take a new library; the state of signatures that did not change survives, findings of vanished ones expire."""
@@ -246,7 +259,7 @@ class Engine:
         run = self.run
         changes: list[Change] = []
         if run is None or self._begins_anew(run, names):
-            if not self._opens_run(hit, names, roles.match):
+            if not self._opens_run(names, roles.match):
                 self._prelude.append(hit)
                 self._prelude_since = self._prelude_since if self._prelude_since is not None else hit.at_s
                 return []
@@ -283,7 +296,7 @@ class Engine:
         return "prelude" in names and (run.phase in ENDED or run.phase in SERVING or run.phase is Phase.STOPPING or run.closed)
 
     @staticmethod
-    def _opens_run(hit: Hit, names: set[str], match: Sequence[CompiledSignature]) -> bool:
+    def _opens_run(names: set[str], match: Sequence[CompiledSignature]) -> bool:
         """Without a dump, these show that a run is there: progress of its ranks, or its failure."""
         if names & {*RANK_PHASE, *BUSY, "ready", "sigterm", "exception", "sigquit", "child-died", "shutdown-complete"}:
             return True
@@ -324,6 +337,7 @@ class Engine:
         run.nodes.add(str(dump.args.get("node_rank")))
         if dump.release_min is not None and dump.release_max is not None:
             run.release = Release(min=dump.release_min, max=dump.release_max, source="inferred")
+        self.placing.on_fact("args", run.args)
         chunk = run.args.get("chunked_prefill_size")
         run.load.chunk_size = chunk if isinstance(chunk, int) and chunk > 0 else None
         run.version += 1
@@ -339,6 +353,7 @@ class Engine:
         if isinstance(gaps, list):
             gaps.clear()
         self.runs.append(run)
+        self.placing.new_run(at_s)
         if len(self.runs) > self.settings.keep_runs:
             self._forget(self.runs.pop(0))
         return [*changes, RunChanged(at_s, self._view(run), None)]
@@ -396,12 +411,17 @@ class Engine:
     def _on_milestone(self, milestone: Milestone, hit: Hit, run: RunState) -> list[Change]:
         line = line_of(hit)
         before = run.on_milestone(milestone.name, hit.rank, line)
+        if milestone.name in _PLACED_BY:
+            self.placing.on_fact(_PLACED_BY[milestone.name], None, at_s=hit.at_s, rank=hit.rank)
         if milestone.name == "retracted":
             run.load.on_retracted(int(hit.captures.get("count", "1") or 1))
-        for capture in milestone.facts:
-            value = capture.value if not capture.group else _typed(hit.captures.get(capture.group), capture.type)
-            if value is not None and run.learn(FactEvidence(name=capture.fact, value=value, source=line.source, line=line.line)):
-                self._implied(run, capture.fact, value, line)
+        for name, source in milestone.facts.items():
+            group, _, kind = source.rpartition(":")
+            value = _typed(hit.captures.get(group), kind)
+            if value is not None and name in _PLACED_BY:
+                self.placing.on_fact(_PLACED_BY[name], value, at_s=hit.at_s, rank=hit.rank)
+            if value is not None and run.learn(FactEvidence(name=name, value=value, source=line.source, line=line.line)):
+                self._implied(run, name, value, line)
         changes: list[Change] = [] if before is None else [RunChanged(hit.at_s, self._view(run), before)]
         if run.phase in ENDED and before is not None:
             changes += self._flush_deferred(float("inf"), run) if run.phase is Phase.STOPPED else []
@@ -413,13 +433,10 @@ class Engine:
         """What an architecture or a product name implies, and a stated release."""
         if fact == "run.sglang_version" and isinstance(value, str):
             run.release = Release(min=value, max=value, source="stated")
-        tables = {"model.architecture": self.compiled.library.models, "gpu.name": self.compiled.library.gpus}
-        for rule in tables.get(fact, ()):
-            if rule.found_in(str(value)):
-                for name, implied in rule.facts.items():
-                    if name not in run.facts:
-                        run.learn(FactEvidence(name=name, value=implied, source=line.source, line=line.line))
-                return
+        implied = self.products.facts_of(fact, str(value))
+        for name, known in implied.items():
+            if name not in run.facts:
+                run.learn(FactEvidence(name=name, value=known, source=line.source, line=line.line))
 
     # --- load ------------------------------------------------------------------------------------------------------
 
@@ -440,6 +457,8 @@ class Engine:
         self._touch(run, batch.position.source, batch.at_s)
         if batch.at_s is None:
             return changes
+        if run.load.first_batch_s is None:
+            self.placing.on_fact("ready", None, at_s=batch.at_s)
         run.load.on_batch(batch, batch.at_s)
         before = run.on_batch()
         return changes if before is None else [*changes, RunChanged(batch.at_s, self._view(run), before)]
@@ -471,21 +490,31 @@ class Engine:
     def _on_sample(self, sample: Sample) -> list[Change]:
         gpu = self.gpus.setdefault(sample.gpu, GpuState(sample.gpu))
         gpu.on_sample(sample)
-        self.placement = place(self.run, list(self.gpus.values()))
+        self.placing.on_sample(sample)
+        self._count_processes(gpu, sample)
         return []
+
+    def _count_processes(self, gpu: GpuState, sample: Sample) -> None:
+        """How many processes on the GPU are the server's and how many are nobody's that we know."""
+        if sample.processes is None:
+            return
+        foreign = [self.placing.is_foreign(process) for process in sample.processes]
+        if None not in foreign:
+            gpu.add("foreign_processes", sample.at_s, float(sum(bool(each) for each in foreign)))
+            gpu.add("server_processes", sample.at_s, float(sum(not each for each in foreign)))
 
     def _on_gpu_event(self, event: GpuEvent) -> list[Change]:
         gpu = self.gpus.setdefault(event.gpu, GpuState(event.gpu))
         name = f"extra.event_{event.event}" if event.xid is None else f"extra.xid_{event.xid}"
         for series_name in dict.fromkeys((name, f"extra.event_{event.event}")):
-            gpu.series.setdefault(series_name, Series(900.0)).add(event.at_s, 1.0)
+            gpu.add(series_name, event.at_s, 1.0)
         if event.event == "lost":
             gpu.lost_s = event.at_s
         return []
 
     def server_gpus(self) -> list[GpuState]:
         """The GPUs of the newest run's server."""
-        wanted = set(self.settings.gpus) if self.settings.gpus else set(self.placement.gpus)
+        wanted = set(self.placing.current().gpus)
         return [gpu for index, gpu in sorted(self.gpus.items()) if index in wanted]
 
     # --- other sources ---------------------------------------------------------------------------------------------
@@ -895,10 +924,7 @@ class Engine:
             name = next((gpu.name for gpu in gpus if gpu.name), None)
             if name is not None:
                 out["name"] = name
-                for rule in self.compiled.library.gpus:
-                    if rule.found_in(name):
-                        out |= {fact.removeprefix("gpu."): value for fact, value in rule.facts.items()}
-                        break
+                out |= {path.removeprefix("gpu."): value for path, value in self.products.facts_of("gpu.name", name).items()}
             limits = [gpu.last.power_limit_w for gpu in gpus if gpu.last and gpu.last.power_limit_w is not None]
             if limits:
                 out["power_limit_w"] = float(min(limits))
@@ -944,7 +970,7 @@ class Engine:
     # --- what is seen from outside -----------------------------------------------------------------------------------
 
     def _view(self, run: RunState) -> Run:
-        placed = self.placement if run is self.run else Placement({}, "unknown")
+        placed = self.placing.current() if run is self.run else Placement(how="the run is over")
         return run.view(placed.gpus, placed.how)
 
     def snapshot(self) -> Snapshot:

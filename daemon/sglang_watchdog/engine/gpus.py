@@ -85,9 +85,12 @@ class GpuState:
         self.uuid, self.name = sample.uuid or self.uuid, sample.name or self.name
         self.samples += 1
         for name, value in values_of(sample).items():
-            if name not in self.series:
-                self.series[name] = Series(_KEEP_S)
-            self.series[name].add(sample.at_s, value)
+            self.add(name, sample.at_s, value)
+
+    def add(self, name: str, at_s: float, value: float) -> None:
+        if name not in self.series:
+            self.series[name] = Series(_KEEP_S)
+        self.series[name].add(at_s, value)
 
 
 def values_of(sample: Sample) -> dict[str, float]:

@@ -24,9 +24,7 @@ from ..model.observation import GpuProcess, Json, Sample
 _TITLE: Final = re.compile(r"^sglang::scheduler((?:_[A-Z_]+?\d+)*)")
 _TITLE_RANK: Final = re.compile(r"(?:ATTN_CP|MOE_DP|[A-Z]+)\d+")
 _STAMP_S: Final = 1.0  # SGLang's stamps are cut to whole seconds
-_BIRTH_BEFORE_S: Final = (
-    1.0  # seen on H200: the context appears 0.2 to 0.9 s after "Init torch distributed begin" was stamped
-)
+_BIRTH_BEFORE_S: Final = 1.0  # seen on H200: the context appears 0.2 to 0.9 s after "Init torch distributed begin" was stamped
 _LONGEST_TICK_S: Final = 3.0  # samples further apart than this do not show what was between them
 _MEMORY_SLACK_GIB: Final = 0.25  # NVML's used and CUDA's free differ by what the driver reserves
 _TELLING_GIB: Final = 2.0  # memory that moved more than this around a stamp proves little
@@ -224,9 +222,7 @@ class PlacementTracker:
         self._lists_processes = True
         for each in processes:
             seen = self._seen.get((sample.gpu, each.pid))
-            if seen is None or (
-                each.pid not in self._present.get(sample.gpu, frozenset()) and sample.at_s - seen.last_s > 60
-            ):
+            if seen is None or (each.pid not in self._present.get(sample.gpu, frozenset()) and sample.at_s - seen.last_s > 60):
                 self._seen[sample.gpu, each.pid] = _Seen(each, sample.gpu, sample.at_s, sample.at_s, is_first)
                 self._last = None
                 continue
@@ -277,9 +273,7 @@ class PlacementTracker:
 
     def _place(self) -> Placement:
         if self._configured:
-            return Placement(
-                gpus=self._ranked(self._configured), how="configuration names the GPUs", pids=self._pids_named()
-            )
+            return Placement(gpus=self._ranked(self._configured), how="configuration names the GPUs", pids=self._pids_named())
         for attempt in (self._by_pid, self._by_visible_devices, self._by_birth, self._by_being_alone, self._by_count):
             placement = attempt()
             if placement is not None:
@@ -351,9 +345,7 @@ class PlacementTracker:
         gpus = {devices[ordinal]: rank for ordinal, rank in ordinals.items()}
         if not set(gpus) <= set(self._memory):
             return None
-        found = [
-            seen for seen in self._candidates() if seen.gpu in gpus and rank_of_title(seen.process.name) is not None
-        ]
+        found = [seen for seen in self._candidates() if seen.gpu in gpus and rank_of_title(seen.process.name) is not None]
         return Placement(
             gpus=gpus,
             how="CUDA_VISIBLE_DEVICES of the launcher, base_gpu_id and gpu_id_step",
@@ -396,14 +388,9 @@ class PlacementTracker:
             for pp_rank in range(first_pp, first_pp + pp_per_node):
                 for tp_rank in range(first_tp, first_tp + tp_per_node):
                     ordinal = (
-                        base
-                        + replica * tp * pp * step
-                        + (pp_rank % pp_per_node) * tp_per_node
-                        + (tp_rank % tp_per_node) * step
+                        base + replica * tp * pp * step + (pp_rank % pp_per_node) * tp_per_node + (tp_rank % tp_per_node) * step
                     )
-                    parts = (
-                        [f"DP{replica}"] * (replicas > 1) + [f"PP{pp_rank}"] * (pp > 1) + [f"TP{tp_rank}"] * (tp > 1)
-                    )
+                    parts = [f"DP{replica}"] * (replicas > 1) + [f"PP{pp_rank}"] * (pp > 1) + [f"TP{tp_rank}"] * (tp > 1)
                     found[ordinal] = " ".join(parts)
         return found
 
@@ -417,11 +404,7 @@ class PlacementTracker:
         """Processes of one parent; a process whose parent nobody knows is a group of its own."""
         groups: dict[tuple[str, int], list[_Seen]] = {}
         for seen in self._candidates():
-            if (
-                seen.process.name is not None
-                and rank_of_title(seen.process.name) is None
-                and "python" not in seen.process.name
-            ):
+            if seen.process.name is not None and rank_of_title(seen.process.name) is None and "python" not in seen.process.name:
                 continue
             ppid = seen.process.ppid
             groups.setdefault(("parent", ppid) if ppid is not None else ("pid", seen.process.pid), []).append(seen)
@@ -492,9 +475,7 @@ class PlacementTracker:
                 how=f"assumed: the telemetry lists no processes, but as many GPUs as this server uses ({len(present)})",
             )
         if set(ordinals) <= set(present):
-            return Placement(
-                gpus=ordinals, is_assumed=True, how="assumed: base_gpu_id and gpu_id_step, if all GPUs are visible"
-            )
+            return Placement(gpus=ordinals, is_assumed=True, how="assumed: base_gpu_id and gpu_id_step, if all GPUs are visible")
         return None
 
     # ranks

@@ -35,7 +35,7 @@ _MISSING = _Missing()
 
 
 class _Formatter(string.Formatter):
-    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the base's signature
         return kwargs.get(str(key), _MISSING)
 
     def format_field(self, value: Any, format_spec: str) -> str:

@@ -3,9 +3,9 @@
 The library floor reads YAML into these; nothing here knows YAML.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .words import Kind, Phase, ScopeKind, Severity, Status
 
@@ -102,36 +102,16 @@ class Signature:
     evidence_facts: tuple[str, ...] = ()  # facts quoted as evidence
     blind_spots: str = ""
     tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
-    """A fact read from a named group: `run.weights_gib` from group `mem`, as text, int, float or max_int (largest of a list)."""
-
-    fact: str
-    group: str
-    type: str = "text"
-    value: bool | int | float | str | None = None  # a constant, when the line itself is the fact (then `group` is "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """What a name implies: an architecture (signatures/models.yaml) or a GPU product (signatures/gpus.yaml)."""
-
-    regex: str  # searched in the name; the first rule that matches wins
-    facts: Mapping[str, bool | int | float | str]  # model.is_moe, gpu.architecture_sm …
-
-    def found_in(self, name: str) -> bool:
-        return re.search(self.regex, name) is not None
+    flag: Mapping[str, Any] | None = None  # kind flag: what triage knows of one launch flag; the engine skips these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milestone:
     """A line that moves the run or rank forward, or teaches facts. Read from signatures/milestones.yaml."""
 
-    name: str  # load-begin, capture-end, ready, sigterm, prelude …; engine/runs.py lists those that move phases
+    name: str  # load-begin, capture-end, ready, sigterm, prelude …; closed list in engine/runs.py for phases
     patterns: tuple[str, ...]
-    facts: tuple["Capture", ...] = ()  # what its captures teach
+    facts: Mapping[str, str] = field(default_factory=dict)  # fact name -> "capture:type"; type is int, float or text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +122,8 @@ class Library:
     signatures: Mapping[str, Signature]
     patterns: Mapping[str, Pattern]
     milestones: tuple[Milestone, ...] = ()
-    models: tuple[Product, ...] = ()
-    gpus: tuple[Product, ...] = ()
     topics: Mapping[str, Severity] = field(default_factory=dict)  # default severity of each topic
     releases: tuple[str, ...] = ()  # the releases whose sources were read, oldest first
     release_fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # dump field -> first, last release
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # architecture -> model.* facts (is_moe, is_mla …)
+    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # product -> match (texts), architecture_sm, …
