@@ -50,13 +50,9 @@ def _fault(item: dict[str, Any], document: Document, model: type[BaseModel], cod
     kind, context = item["type"], item.get("ctx", {})
     name = str(way[-1]) if way else ""
     if kind == "extra_forbidden":
-        return document.fault(
-            way, f"unknown key `{name}`", key=True, code=code, help=nearest(name, names_at(model, way[:-1]))
-        )
+        return document.fault(way, f"unknown key `{name}`", key=True, code=code, help=nearest(name, names_at(model, way[:-1])))
     if kind == "missing":
-        return document.fault(
-            way[:-1], f"`{name}` is missing{_inside(way[:-1])}", key=True, code=code, help=f"Add `{name}:`."
-        )
+        return document.fault(way[:-1], f"`{name}` is missing{_inside(way[:-1])}", key=True, code=code, help=f"Add `{name}:`.")
     if kind in ("literal_error", "enum"):
         expected = str(context.get("expected", ""))
         words = [word.strip(" '") for word in expected.replace(" or ", ",").split(",") if word.strip(" '")]

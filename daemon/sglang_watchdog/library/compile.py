@@ -67,9 +67,7 @@ class Compiler:
                 until=absence.until,
                 grace_s=self._duration(absence.grace, ("absence_valid_only_if", "grace")),
                 per_rank=absence.per_rank,
-                opportunity=self._group(
-                    absence.opportunity, body.id, "opportunity.", ("absence_valid_only_if", "opportunity")
-                ),
+                opportunity=self._group(absence.opportunity, body.id, "opportunity.", ("absence_valid_only_if", "opportunity")),
                 witness=self._group(absence.witness, body.id, "witness.", ("absence_valid_only_if", "witness")),
             ),
             concludes=dict(body.concludes),
@@ -162,9 +160,7 @@ class Compiler:
             if (window := self._try(partial(parse_window, name, with_threshold(text, threshold)), ("let", name)))
         )
 
-    def _conditions(
-        self, bodies: Iterable[ConditionBody], where: str, threshold: float | None
-    ) -> tuple[Condition, ...]:
+    def _conditions(self, bodies: Iterable[ConditionBody], where: str, threshold: float | None) -> tuple[Condition, ...]:
         out = []
         for index, body in enumerate(bodies):
             expression = with_threshold(body.when, threshold).strip()

@@ -92,9 +92,7 @@ def load(
 
 def _library(reading: _Reading, disabled: frozenset[str], drafts: bool) -> Library:
     wanted = {Status.TRIAL, Status.STABLE, *([Status.DRAFT] if drafts else [])}
-    active = [
-        file for name, file in sorted(reading.files.items()) if file.signature.status in wanted and name not in disabled
-    ]
+    active = [file for name, file in sorted(reading.files.items()) if file.signature.status in wanted and name not in disabled]
     patterns = dict(reading.milestone_patterns)
     for file in active:
         patterns.update(file.patterns)
@@ -184,9 +182,7 @@ def _read_signatures(folder: Path, reading: _Reading, overrides: Mapping[str, Ov
         signature = compiler.signature(body, reading.topics, own.severity, own.threshold)
         reading.faults += _left_out(compiler.faults, body.id, reading)
         if signature is not None:
-            reading.files[body.id] = SignatureFile(
-                path, folder, document, body, signature, compiler.patterns, compiler.ways
-            )
+            reading.files[body.id] = SignatureFile(path, folder, document, body, signature, compiler.patterns, compiler.ways)
 
 
 def _left_out(faults: Iterable[Fault], name: str, reading: _Reading) -> list[Fault]:

@@ -206,10 +206,7 @@ def _extra(entry: Mapping[str, Json]) -> dict[str, float]:
     return {
         key: float(value)
         for key, value in entry.items()
-        if key not in _KNOWN
-        and isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
+        if key not in _KNOWN and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     }
 
 

@@ -75,9 +75,7 @@ class TelemetryReplay:
                     await self._deliver([rest])
                     return
                 elif _was_replaced(path, inode, stream.tell()):
-                    await self._put(
-                        Gap(source=self.recording.source, from_s=self._newest_s, to_s=None, reason="truncated")
-                    )
+                    await self._put(Gap(source=self.recording.source, from_s=self._newest_s, to_s=None, reason="truncated"))
                     return
                 else:
                     await asyncio.sleep(self._poll_s)
