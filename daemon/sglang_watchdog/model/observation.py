@@ -79,6 +79,7 @@ class Dump:
     digest: str                        # 16 hex digits over the original line, secrets left out
     text: str = ""
     complete: bool = True              # False: the line was cut, `args` holds what could be read
+    update: bool = False               # `Global server args updated!` of a rank: the run goes on with other arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
