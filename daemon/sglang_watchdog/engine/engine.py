@@ -324,6 +324,8 @@ class Engine:
     def _on_dump(self, dump: Dump) -> list[Change]:
         run = self.run
         line = line_at(dump.position, dump.text, dump.at_s)
+        if dump.update:
+            return self._on_new_args(dump, run)
         if run is not None and not self._prelude and run.dump is not None and joins(run, dump):
             run.nodes.add(str(dump.args.get("node_rank")))
             self._touch(run, dump.position.source, dump.at_s)
@@ -344,6 +346,14 @@ class Engine:
         for hit in held:
             changes += self._hit_in_run(hit, run, self.compiled.roles[hit.pattern])
         return [*changes, RunChanged(dump.at_s, self._view(run), Phase.UNKNOWN)]
+
+    @staticmethod
+    def _on_new_args(dump: Dump, run: RunState | None) -> list[Change]:
+        """`Global server args updated!` of a rank: the run goes on with other arguments."""
+        if run is not None and run.dump is not None:
+            run.args = run.args | flattened(dump.args)
+            run.version += 1
+        return []
 
     def _open_run(self, at_s: float | None, digest: str, line: LineEvidence, source: str) -> list[Change]:
         changes = self._close_run(at_s)

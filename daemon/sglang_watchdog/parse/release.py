@@ -12,6 +12,10 @@ _STATED: Final = re.compile(
 )
 
 
+# A fork adds and drops a few fields; a dump that fits no release better than this is none of those that were read.
+_MOST_WRONG: Final = 0.1
+
+
 def stated_release(text: str) -> str | None:
     """Return the release that a line names as SGLang's own, or None."""
     found = _STATED.search(text)
@@ -41,6 +45,8 @@ def inferred_release(
             fewest, best = wrong, [at]
         elif wrong == fewest:
             best.append(at)
+    if fewest is not None and fewest > _MOST_WRONG * len(known):
+        return Release()
     best = [at for at in best if not form or _has_form(releases[at], form)] or best
     return Release(min=releases[best[0]], max=releases[best[-1]], source="inferred")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
+from ..model.finding import Release
 from ..model.observation import Access, Batch, Dump, Hit, LogObservation, Position, Progress
 from ..parse.access import Answer, answer_of, kind_of_path
 from ..parse.batch import BatchFields, read_batch, read_fields
@@ -13,6 +14,7 @@ from ..parse.framing import LONGEST_LINE
 from ..parse.progress import last_bar
 from ..parse.record import PREFIX, PREFIXED_LINE, RANKS, STAMP, Form, Record, split_odd, split_record
 from ..parse.redact import Redactor
+from ..parse.release import inferred_release
 from ..parse.server_args import read_server_args
 from ..parse.stamp import StampReader
 from .lines import Lines
@@ -65,11 +67,24 @@ class _Text:
     out: list[LogObservation] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseTable:
+    """What the library knows of the fields that each release's dump prints."""
+
+    fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    releases: tuple[str, ...] = ()
+
+    def of(self, args: Mapping[str, Any], form: str, *, complete: bool) -> Release:
+        """The releases whose dump has exactly such fields; a dump that was cut tells nothing."""
+        return inferred_release(args, self.fields, self.releases, form=form) if complete else Release()
+
+
 class TextReader:
     """Keeps what reaches from one text into the next."""
 
-    def __init__(self, patterns: PatternSet, stamps: StampReader) -> None:
+    def __init__(self, patterns: PatternSet, stamps: StampReader, releases: "ReleaseTable | None" = None) -> None:
         self.counts = Counts()
+        self._releases = releases or ReleaseTable()
         self.carried_s: float | None = None
         self._patterns = patterns
         self._stamps = stamps
@@ -316,10 +331,12 @@ class TextReader:
                 self._count_odd()
             self._redact.learn(read.secrets)
             at_s, _ = self._time(now, start, stamp)
+            release = self._releases.of(read.args, "repr" if b"ServerArgs(" in message[:200] else "dict", complete=read.complete)
             now.out.append(
                 Dump(
                     at_s=at_s, position=now.lines.position(start), args=read.args, digest=read.digest,
                     text=self._quote(record.text), complete=read.complete, update=read.is_update,
+                    release_min=release.min, release_max=release.max,
                 )
             )
             return

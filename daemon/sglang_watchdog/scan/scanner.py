@@ -15,7 +15,7 @@ from ..parse.stamp import StampReader
 from ..parse.zone import Zone, measured
 from .lines import CleanedLines, FramedLines, Lines, PlainLines
 from .patterns import PatternSet, compile_patterns
-from .reader import TextReader
+from .reader import ReleaseTable, TextReader
 
 _UNDECIDED_LINES = 500  # lines without a sign of any format before a source counts as plain for good
 FORMATS = ("auto", "plain", "docker", "cri", "journal", "export")
@@ -39,7 +39,9 @@ class Scanner:
         self._unframer: Unframer | None = unframer(format) if format not in ("auto", "plain") else None
         self._undecided = 0
         self._stamps = StampReader(zone)
-        self._reader = TextReader(patterns or compile_patterns(library, engine), self._stamps)
+        self._reader = TextReader(
+            patterns or compile_patterns(library, engine), self._stamps, ReleaseTable(library.release_fields, library.releases)
+        )
         self._expected = -1          # offset at which the next block continues this one; -1: nothing was read yet
         self._torn = _Torn()
 
