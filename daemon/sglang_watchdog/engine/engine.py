@@ -335,6 +335,8 @@ class Engine:
         run = self.run
         assert run is not None
         run.dump, run.dump_complete, run.phase = line, dump.complete, Phase.STARTING
+        if held and held[0].position.source == dump.position.source:
+            run.first_line = line_of(held[0])
         run.args, run.args_from = flattened(dump.args), dump.position.source
         run.nodes.add(str(dump.args.get("node_rank")))
         if dump.release_min is not None and dump.release_max is not None:

@@ -319,7 +319,7 @@ class TextReader:
 
     def _take_dump(self, now: _Text, start: int) -> None:
         record = self._record(now, start)
-        messages = (record.message,) if record.form is Form.SGLANG else ()
+        messages: tuple[bytes, ...] = (record.message,) if record.form is Form.SGLANG else ()
         stamp = record.stamp
         if not messages and self._may_be_odd(now, start, record) and (odd := split_odd(record.text)) is not None:
             messages, stamp = odd.messages, odd.stamp
