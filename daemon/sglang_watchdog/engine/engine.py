@@ -613,7 +613,7 @@ class Engine:
             self._count_match(item, hit, run)
             if item.is_windowed:
                 continue
-            if item.signature.unless:
+            if item.signature.unless or item.signature.yields_to:
                 if not self._unless.get(_block(hit), set()) & set(item.signature.unless):
                     self._deferred.append(
                         _Deferred(item, hit, run, (hit.at_s if hit.at_s is not None else self._now_s) + _DEFER_S)
@@ -624,11 +624,13 @@ class Engine:
 
     @staticmethod
     def _in_phase(signature: Signature, run: RunState | None) -> bool:
+        """A crash belongs to the phase that it ended: its traceback and the lines after it are of the start or of serving."""
         if run is None:
             return not signature.during
-        if run.phase in signature.not_during:
+        phases = {run.phase, run.crashed_in} if run.phase is Phase.CRASHED else {run.phase}
+        if phases & signature.not_during:
             return False
-        return not signature.during or run.phase in signature.during
+        return not signature.during or bool(phases & signature.during)
 
     def _count_match(self, item: CompiledSignature, hit: Hit, run: RunState | None) -> None:
         at_s = hit.at_s if hit.at_s is not None else self._at()
@@ -694,7 +696,11 @@ class Engine:
         if not due:
             return []
         self._deferred = [d for d in self._deferred if d not in due]
-        return [change for d in due for change in self._fire(d.item, d.hit, d.run)]
+        return [change for d in due if not self._gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)]
+
+    def _gives_way(self, signature: Signature, run: RunState | None) -> bool:
+        """Whether a finding that says more stands already."""
+        return self.findings.stands(run.id if run is not None else None, signature.yields_to)
 
     # --- not said: expected and missing -----------------------------------------------------------------------------
 
@@ -726,7 +732,7 @@ class Engine:
                 if judged.verdict.answer is not Answer.YES:
                     silence = Silence(judged.verdict)
             self._silences[run.id, item.signature.id] = silence
-            if silence.verdict.answer is Answer.YES:
+            if silence.verdict.answer is Answer.YES and not self._gives_way(item.signature, run):
                 changes += self._conclude(item, run, silence, context)
             self._note_fault(item.signature, silence.verdict)
         return changes + (self._fold() if changes else [])
@@ -849,6 +855,8 @@ class Engine:
             self._remember(run, signature, verdict)
         key = self._key(signature, run, gpu=gpu.key if gpu else None)
         answer = verdict.answer
+        if answer is Answer.YES and signature.yields_to and self._gives_way(signature, run):
+            answer = Answer.NO
         if answer is not Answer.YES and signature.resolve_when and self.findings.state_of(key) is State.FIRING:
             answer = self._cleared(item, context)
         if answer is not Answer.YES and self.findings.state_of(key) is None:
