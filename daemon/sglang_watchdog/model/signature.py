@@ -97,16 +97,10 @@ class Signature:
     clear_after_s: float | None = None
     resolve: tuple[str, ...] = ()  # pattern ids that show it cleared
     resolve_when: tuple[Condition, ...] = ()
-<<<<<<< ours
     explains: tuple[str, ...] = ()  # topics or signature ids folded under this one while both hold
+    yields_to: tuple[str, ...] = ()  # topics or ids: while one of their findings stands in the run, this is not raised
     evidence_series: tuple[str, ...] = ()  # series quoted as samples evidence
     evidence_facts: tuple[str, ...] = ()  # facts quoted as evidence
-=======
-    explains: tuple[str, ...] = ()                  # topics or signature ids folded under this one while both hold
-    yields_to: tuple[str, ...] = ()                 # topics or ids: while one of their findings stands in the run, not raised
-    evidence_series: tuple[str, ...] = ()           # series quoted as samples evidence
-    evidence_facts: tuple[str, ...] = ()            # facts quoted as evidence
->>>>>>> theirs
     blind_spots: str = ""
     tags: tuple[str, ...] = ()
     flag: Mapping[str, Any] | None = None  # kind flag: what triage knows of one launch flag; the engine skips these
