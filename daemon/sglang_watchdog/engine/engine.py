@@ -1051,10 +1051,10 @@ class Engine:
 
     def _never_said(self, item: CompiledSignature, run: RunState) -> Verdict:
         signature = item.signature
-        if run.dump is None and signature.during and signature.during <= _START_PHASES:
+        if run.dump is None:
             return Verdict(
                 Answer.UNKNOWN,
-                "the log does not show the start of this run",
+                "not said in what was read, and the log does not show the start of this run",
                 "give the log from the server's start",
                 "read_since",
             )
