@@ -696,7 +696,9 @@ class Engine:
         if not due:
             return []
         self._deferred = [d for d in self._deferred if d not in due]
-        return [change for d in due if not self._gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)]
+        return [
+            change for d in due if not self._gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)
+        ]
 
     def _gives_way(self, signature: Signature, run: RunState | None) -> bool:
         """Whether a finding that says more stands already."""
@@ -1025,6 +1027,11 @@ class Engine:
                     )
                 )
         return out
+
+    def coverage_of_newest(self) -> list[Coverage]:
+        """Coverage of the newest run alone."""
+        newest = self.runs[-1].id if self.runs else None
+        return [entry for entry in self.coverage() if entry.run == newest]
 
     @staticmethod
     def _unseen(signature: Signature) -> Coverage:

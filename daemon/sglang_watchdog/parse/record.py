@@ -14,7 +14,9 @@ from typing import Final
 STAMP: Final = rb"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 RANKS: Final = rb"(?: [A-Z][A-Z_]+\d+)*"
 PREFIX: Final = re.compile(rb"\[(" + STAMP + rb")(" + RANKS + rb"(?: encode_server| encode_dp_worker\[\d+\])?)\](?: |$)")
-PREFIXED_LINE: Final = re.compile(rb"^\[" + STAMP + RANKS + rb"(?: encode_server| encode_dp_worker\[\d+\])?\](?: |\r?$)", re.MULTILINE)
+PREFIXED_LINE: Final = re.compile(
+    rb"^\[" + STAMP + RANKS + rb"(?: encode_server| encode_dp_worker\[\d+\])?\](?: |\r?$)", re.MULTILINE
+)
 _BAR_END: Final = re.compile(rb"/(?:s|[a-z]+)(?:, [^\]\r\n]{1,80})?\][ \t]*(?=\[\d)")
 
 # One physical line each: repr and JSON escape line breaks. `in=` is the form up to 0.3.6.
@@ -39,11 +41,11 @@ _FOREIGN: Final = re.compile(
 class Form(StrEnum):
     """Whose line it is."""
 
-    SGLANG = "sglang"            # carries the prefix
-    UVICORN = "uvicorn"          # uvicorn's own message, with or without the prefix
-    ACCESS = "access"            # an HTTP answer: its path is the user's
+    SGLANG = "sglang"  # carries the prefix
+    UVICORN = "uvicorn"  # uvicorn's own message, with or without the prefix
+    ACCESS = "access"  # an HTTP answer: its path is the user's
     REQUEST_LOG = "request-log"  # text of users: never searched, never quoted
-    FOREIGN = "foreign"          # another writer's stamp or head
+    FOREIGN = "foreign"  # another writer's stamp or head
     BARE = "bare"
 
 
@@ -53,10 +55,10 @@ class Record:
 
     form: Form
     text: bytes
-    message: bytes               # behind the prefix; the whole text where there is none
-    stamp: bytes = b""           # raw; b"" where the line has none
-    rank: str = ""               # "TP0", "DP1 TP3 EP3"
-    inner: bytes = b""           # behind a foreign head or uvicorn's level word; b"" if there is none
+    message: bytes  # behind the prefix; the whole text where there is none
+    stamp: bytes = b""  # raw; b"" where the line has none
+    rank: str = ""  # "TP0", "DP1 TP3 EP3"
+    inner: bytes = b""  # behind a foreign head or uvicorn's level word; b"" if there is none
 
 
 _NOISE: Final = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b[@-Z\\^_]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x00")
@@ -119,7 +121,9 @@ def _message_form(message: bytes, otherwise: Form) -> tuple[Form, bytes]:
 
 
 _ODD_BOUNDARY: Final = re.compile(rb'[\]|>:)]\s+|\s-\s+|\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b\s+|"(?:message|msg)": ?"')
-_ODD_HEAD: Final = re.compile(rb"(?:\S+\s+)?(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b)|\{\"")
+_ODD_HEAD: Final = re.compile(
+    rb"(?:\S+\s+)?(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b)|\{\""
+)
 _ODD_STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?")
 _ODD_RANK: Final = re.compile(rb"\b(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d+\b")
 

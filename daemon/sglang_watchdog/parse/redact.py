@@ -18,7 +18,12 @@ _VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)|\{[^{}]*(
 _RULES: Final = (
     # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
     (re.compile(rf"""(?i)(--[\w-]*(?:{_SECRET}|extra[_-]config)['"]?\s*[=,\s]\s*){_VALUE}"""), rf"\g<1>{MASK}"),
-    (re.compile(rf"(?i)(\bauthorization\\?['\"]?\s*[:=,]\s*)(b?\\?['\"])?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+"), rf"\g<1>{MASK}"),
+    (
+        re.compile(
+            rf"(?i)(\bauthorization\\?['\"]?\s*[:=,]\s*)(b?\\?['\"])?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+"
+        ),
+        rf"\g<1>{MASK}",
+    ),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), rf"\g<1> {MASK}"),
     # name=value, 'name': 'value', "x-api-key": "value"
     (re.compile(rf"""(?i)((?:\b|_)(?:[\w-]*[_-])?{_SECRET}\\?['"]?\s*=\s*){_VALUE}"""), rf"\g<1>{MASK}"),
@@ -33,9 +38,22 @@ _RULES: Final = (
     (re.compile(r'("[A-Z]+ [^\s?"]*)\?\S*( HTTP/)'), rf"\g<1>?{MASK}\g<2>"),
     (re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*"), rf"\g<1>?{MASK}"),
     (re.compile(r"\b(\w*rids?)\b(\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|" + _VALUE + ")"), rf"\g<1>\g<2>{MASK}"),
-    (re.compile(r"(?i)\b(request[ _-]?ids?)\b(\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)"), rf"\g<1>\g<2>{MASK}"),
-    (re.compile(r"\b((?:origin_|fill_|unpadded_)?(?:input|output|prompt|token)_ids|input_embeds|logprobs)(\\?['\"]?\s*[=:]\s*)\[[^\]]*(?:\]|$)"), rf"\g<1>\g<2>{MASK}"),
-    (re.compile(r"\b((?:origin_input_|decoded_|output_|prompt_|input_)?(?:text|prompt|content|messages|input_value|arguments))(\\?['\"]?\s*[=:]\s*)(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$))"), rf"\g<1>\g<2>{MASK}"),
+    (
+        re.compile(r"(?i)\b(request[ _-]?ids?)\b(\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)"),
+        rf"\g<1>\g<2>{MASK}",
+    ),
+    (
+        re.compile(
+            r"\b((?:origin_|fill_|unpadded_)?(?:input|output|prompt|token)_ids|input_embeds|logprobs)(\\?['\"]?\s*[=:]\s*)\[[^\]]*(?:\]|$)"
+        ),
+        rf"\g<1>\g<2>{MASK}",
+    ),
+    (
+        re.compile(
+            r"\b((?:origin_input_|decoded_|output_|prompt_|input_)?(?:text|prompt|content|messages|input_value|arguments))(\\?['\"]?\s*[=:]\s*)(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$))"
+        ),
+        rf"\g<1>\g<2>{MASK}",
+    ),
 )
 # Most lines hold none of it: one pass decides whether the rules are worth running.
 _SUSPECT: Final = re.compile(

@@ -28,7 +28,7 @@ class LogClock:
     """
 
     def __init__(self) -> None:
-        self._shown: deque[tuple[float, float]] = deque(maxlen=10_000)   # (wall clock, newest stamp by then)
+        self._shown: deque[tuple[float, float]] = deque(maxlen=10_000)  # (wall clock, newest stamp by then)
 
     def newest(self, at_s: float, wall_s: float) -> None:
         """A stamp was seen at `wall_s`."""

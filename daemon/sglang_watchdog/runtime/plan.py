@@ -22,9 +22,9 @@ class ServerPlan:
 
     name: str
     logs: tuple[LogPlan, ...]
-    zone: Zone | None = None                  # None: inferred from arrival
-    url: str | None = None                    # for /server_info
-    pid: int | None = None                    # launcher, where discovery found one
+    zone: Zone | None = None  # None: inferred from arrival
+    url: str | None = None  # for /server_info
+    pid: int | None = None  # launcher, where discovery found one
     engine: EngineSettings = field(default_factory=EngineSettings)
 
 
@@ -33,12 +33,12 @@ class Plan:
     """Everything."""
 
     servers: tuple[ServerPlan, ...]
-    telemetry: str = "none"                   # nvml, none, replay:FILE
+    telemetry: str = "none"  # nvml, none, replay:FILE
     host: str = "127.0.0.1"
     port: int = 17853
-    port_may_move: bool = False               # make run: the next free port, printed
+    port_may_move: bool = False  # make run: the next free port, printed
     clock: str = "wall"
-    state_dir: Path | None = None             # None: in memory
+    state_dir: Path | None = None  # None: in memory
     signatures: tuple[Path, ...] = ()
     record: Path | None = None
     probe_processes: bool = True

@@ -14,7 +14,7 @@ from ..parse.zone import Zone
 from ..scan.patterns import PatternSet
 from ..scan.scanner import Scanner
 from ..sources.block import Block
-from ..sources.position import SourcePosition
+from ..sources.position import SourcePosition, UnknownPosition, position_from_json
 from .clock import LogClock, WallClock
 from .plan import ServerPlan
 
@@ -26,10 +26,19 @@ class ResumeAt:
     """Where a log is to be read again after a restart: the block that holds the current run's first line."""
 
     position: SourcePosition | None
-    line: int = 0                             # lines before it belong to an earlier run
+    line: int = 0  # lines before it belong to an earlier run
 
     def to_json(self) -> dict[str, Any]:
         return {"position": self.position.to_json() if self.position is not None else None, "line": self.line}
+
+
+def resume_from_json(stored: Mapping[str, Any]) -> ResumeAt:
+    """What `to_json` wrote; something else begins anew."""
+    position = stored.get("position")
+    try:
+        return ResumeAt(position_from_json(position) if position is not None else None, int(stored.get("line", 0)))
+    except (UnknownPosition, TypeError, ValueError):
+        return ResumeAt(None)
 
 
 @dataclass(slots=True)
@@ -37,7 +46,7 @@ class _Log:
     """One log while it is read."""
 
     scanner: Scanner
-    skip_before_line: int = 0                 # in the first generation only
+    skip_before_line: int = 0  # in the first generation only
     generation: int | None = None
     blocks: deque[tuple[int, int, SourcePosition | None]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BLOCKS))
     resume: ResumeAt = field(default_factory=lambda: ResumeAt(None))
@@ -52,8 +61,17 @@ class _Log:
 class ServerWatch:
     """Scanners, engine and places to resume from, for one server."""
 
-    def __init__(self, plan: ServerPlan, library: Library, patterns: PatternSet, clock: WallClock | LogClock, zone: Zone,
-                 *, sources: Mapping[str, ResumeAt], telemetry: bool) -> None:
+    def __init__(
+        self,
+        plan: ServerPlan,
+        library: Library,
+        patterns: PatternSet,
+        clock: WallClock | LogClock,
+        zone: Zone,
+        *,
+        sources: Mapping[str, ResumeAt],
+        telemetry: bool,
+    ) -> None:
         """`sources` are all logs of the server by source name, with where each is taken up."""
         self.plan = plan
         self.zone = zone
@@ -101,7 +119,7 @@ class ServerWatch:
                 log.gaps.append(event)
                 del log.gaps[:-100]
             return self.engine.feed(event)
-        return []                             # the scanner says Opened itself, with the format that it found
+        return []  # the scanner says Opened itself, with the format that it found
 
     def on_observation(self, observation: Observation, wall_s: float) -> list[Change]:
         """Samples, probes, processes, commands."""
@@ -109,6 +127,18 @@ class ServerWatch:
         if at_s is not None and not isinstance(observation, Watermark):
             self._clock.newest(at_s, wall_s)
         return self.engine.feed(observation)
+
+    @property
+    def zone_text(self) -> str:
+        """The zone of the stamps, with how it is known."""
+        return self.zone.name + ("" if self.zone.certain else " (assumed)")
+
+    def reload(self, library: Library, patterns: PatternSet) -> list[Change]:
+        """Judge with a new library from here on; what scanners carry from line to line stays."""
+        self._library = library
+        for log in self.logs.values():
+            log.scanner.use(patterns)
+        return self.engine.reload(library)
 
     def settle(self) -> list[Change]:
         """All sources have been quiet for a while."""

@@ -61,9 +61,9 @@ class _Text:
 
     bytes: bytes
     lines: Lines
-    base: int                     # bytes scanned before it
-    prefixed_from: int            # where the first line with SGLang's prefix begins
-    accesses: dict[tuple[int | None, str, int], list[int]] = field(default_factory=dict)   # index into out, count
+    base: int  # bytes scanned before it
+    prefixed_from: int  # where the first line with SGLang's prefix begins
+    accesses: dict[tuple[int | None, str, int], list[int]] = field(default_factory=dict)  # index into out, count
     out: list[LogObservation] = field(default_factory=list)
 
 
@@ -92,10 +92,14 @@ class TextReader:
         self._tracebacks = Tracebacks()
         self._base = 0
         self._saw_prefix = False
-        self._dated_at = -1           # the last line with a stamp, in scanned bytes
-        self._carry_from = 0          # before this index of the text the carried time is up to date
+        self._dated_at = -1  # the last line with a stamp, in scanned bytes
+        self._carry_from = 0  # before this index of the text the carried time is up to date
         self._last_bar: tuple[str, int, int] | None = None
         self._batch_hits: dict[tuple[int, str], int] = {}
+
+    def use(self, patterns: PatternSet) -> None:
+        """Look for other patterns from here on."""
+        self._patterns = patterns
 
     def read(self, text: bytes, lines: Lines) -> list[LogObservation]:
         """Return the observations of a text of whole lines, in order; answers of one second are counted together."""
@@ -155,8 +159,11 @@ class TextReader:
         last: list[int] = []
         last_start = -1
         kinds = {
-            own[DUMP]: _Mark.DUMP, own[DUMP_UPDATE]: _Mark.DUMP, own[TRACEBACK]: _Mark.TRACEBACK,
-            own[BAR_SLOW]: _Mark.BAR, own[BAR_FAST]: _Mark.BAR,
+            own[DUMP]: _Mark.DUMP,
+            own[DUMP_UPDATE]: _Mark.DUMP,
+            own[TRACEBACK]: _Mark.TRACEBACK,
+            own[BAR_SLOW]: _Mark.BAR,
+            own[BAR_FAST]: _Mark.BAR,
         }
         marked: set[tuple[int, int]] = set()
         for start, literal in self._patterns.search.find(text):
@@ -220,7 +227,17 @@ class TextReader:
                 at_s = self._carry(now, start)
         position = now.lines.position(start)
         quoted = text[:_QUOTED].decode("utf-8", "replace")
-        now.out.append(Batch(at_s=at_s, position=position, rank=rank, text=quoted, is_decode=fields.is_decode, **fields.known, extra=fields.extra))  # type: ignore[arg-type]
+        now.out.append(
+            Batch(
+                at_s=at_s,
+                position=position,
+                rank=rank,
+                text=quoted,
+                is_decode=fields.is_decode,
+                **fields.known,
+                extra=fields.extra,
+            )
+        )  # type: ignore[arg-type]
         if self._patterns.on_batches:
             self._hit_batch(now, position, at_s, rank, quoted, quoted[message_at:])
 
@@ -286,12 +303,20 @@ class TextReader:
         index = now.accesses[key][0]
         if seen is None:
             now.out.append(
-                Access(at_s=None if key[0] is None else float(key[0]), position=now.lines.position(start), status=answer.status, kind=answer.kind, count=count)
+                Access(
+                    at_s=None if key[0] is None else float(key[0]),
+                    position=now.lines.position(start),
+                    status=answer.status,
+                    kind=answer.kind,
+                    count=count,
+                )
             )
         else:
             before = now.out[index]
             assert isinstance(before, Access)  # noqa: S101 the index was kept when it was put there
-            now.out[index] = Access(at_s=before.at_s, position=before.position, status=before.status, kind=before.kind, count=count)
+            now.out[index] = Access(
+                at_s=before.at_s, position=before.position, status=before.status, kind=before.kind, count=count
+            )
 
     def _take_bar(self, now: _Text, start: int) -> None:
         line = self._line(now.bytes, start)
@@ -304,7 +329,14 @@ class TextReader:
         self._last_bar = (bar.what, bar.done, bar.total)
         at_s, _ = self._time(now, start, b"")
         now.out.append(
-            Progress(at_s=at_s, position=now.lines.position(start), what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s)
+            Progress(
+                at_s=at_s,
+                position=now.lines.position(start),
+                what=bar.what,
+                done=bar.done,
+                total=bar.total,
+                elapsed_s=bar.elapsed_s,
+            )
         )
 
     def _take_traceback(self, now: _Text, start: int) -> None:
@@ -334,9 +366,15 @@ class TextReader:
             release = self._releases.of(read.args, "repr" if b"ServerArgs(" in message[:200] else "dict", complete=read.complete)
             now.out.append(
                 Dump(
-                    at_s=at_s, position=now.lines.position(start), args=read.args, digest=read.digest,
-                    text=self._quote(record.text), complete=read.complete, update=read.is_update,
-                    release_min=release.min, release_max=release.max,
+                    at_s=at_s,
+                    position=now.lines.position(start),
+                    args=read.args,
+                    digest=read.digest,
+                    text=self._quote(record.text),
+                    complete=read.complete,
+                    update=read.is_update,
+                    release_min=release.min,
+                    release_max=release.max,
                 )
             )
             return
@@ -374,7 +412,16 @@ class TextReader:
                 header, rank = joined.header, joined.rank
         position, text = now.lines.position(start), self._quote(record.text)
         now.out.extend(
-            Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures, header=header, dated=has_time)
+            Hit(
+                at_s=at_s,
+                position=position,
+                pattern=one.pattern.id,
+                rank=rank,
+                text=text,
+                captures=captures,
+                header=header,
+                dated=has_time,
+            )
             for one, captures in hits
         )
 

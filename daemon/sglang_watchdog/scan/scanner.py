@@ -29,7 +29,13 @@ class Scanner:
     """
 
     def __init__(
-        self, library: Library, source: str, *, zone: Zone, format: str = "auto", engine: str = "auto",
+        self,
+        library: Library,
+        source: str,
+        *,
+        zone: Zone,
+        format: str = "auto",
+        engine: str = "auto",
         patterns: PatternSet | None = None,
     ) -> None:
         if format not in FORMATS:
@@ -42,7 +48,7 @@ class Scanner:
         self._reader = TextReader(
             patterns or compile_patterns(library, engine), self._stamps, ReleaseTable(library.release_fields, library.releases)
         )
-        self._expected = -1          # offset at which the next block continues this one; -1: nothing was read yet
+        self._expected = -1  # offset at which the next block continues this one; -1: nothing was read yet
         self._torn = _Torn()
 
     @property
@@ -54,6 +60,10 @@ class Scanner:
     def format(self) -> str:
         """The format found so far; plain until a line shows another."""
         return self._format or "plain"
+
+    def use(self, patterns: PatternSet) -> None:
+        """Look for other patterns from here on; time, tracebacks and half lines are kept."""
+        self._reader.use(patterns)
 
     def feed(self, block: bytes, *, offset: int, line: int) -> list[LogObservation | Opened]:
         """Take a block of whole lines that begins at byte `offset` and line number `line` of the unpacked source.
@@ -118,8 +128,13 @@ class Scanner:
         at_s = self._reader.carried_s or next((one.at_s for one in reversed(out[begin_s:]) if one.at_s is not None), None)
         out.append(
             Tally(
-                at_s=at_s, source=self.source, lines=block.count(b"\n") + (not block.endswith(b"\n")), bytes=size,
-                sglang_lines=counts.sglang, odd_lines=counts.odd, first_position=PlainLines(self.source, block, offset, line).position(0),
+                at_s=at_s,
+                source=self.source,
+                lines=block.count(b"\n") + (not block.endswith(b"\n")),
+                bytes=size,
+                sglang_lines=counts.sglang,
+                odd_lines=counts.odd,
+                first_position=PlainLines(self.source, block, offset, line).position(0),
             )
         )
 
