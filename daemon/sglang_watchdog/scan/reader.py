@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..model.finding import Release
 from ..model.observation import Access, Batch, Dump, Hit, LogObservation, Position, Progress
 from ..parse.access import Answer, answer_of, kind_of_path
-from ..parse.batch import BatchFields, read_batch, read_fields
+from ..parse.batch import BatchFields, BatchReader, read_batch
 from ..parse.framing import LONGEST_LINE
 from ..parse.progress import last_bar
 from ..parse.record import PREFIX, PREFIXED_LINE, RANKS, STAMP, Form, Record, split_odd, split_record
@@ -23,8 +23,8 @@ from .tracebacks import Tracebacks
 
 # The two lines that a busy server prints all day, in their plain form; every other form goes through split_record.
 _COMMON: Final = re.compile(
-    rb"^\[(" + STAMP + rb")(" + RANKS + rb")\] (?:(Prefill|Decode) batch[.,] ([^\r\n]*)|"
-    rb'INFO:     \S+ - "[A-Z]+ ([^\s"]+) HTTP/[\d.]+" (\d{3})(?: [^"\r\n]*)?$)',
+    rb"^(?:\[(" + STAMP + rb")(" + RANKS + rb")\] )?(?:(?<=\] )(Prefill|Decode) batch[.,] ([^\r\n]*)|"
+    rb'INFO:     \S+ - "[A-Z]+ ([^\s"]+) HTTP/[\d.]+" (\d{3})(?: [^"\r\n]*)?\r?$)',
     re.MULTILINE,
 )
 _BATCH_NEEDLE: Final = re.compile(rb"(?:Prefill|Decode) batch[.,( ]")
@@ -89,6 +89,7 @@ class TextReader:
         self._patterns = patterns
         self._stamps = stamps
         self._redact = Redactor()
+        self._batches = BatchReader()
         self._tracebacks = Tracebacks()
         self._base = 0
         self._saw_prefix = False
@@ -124,31 +125,42 @@ class TextReader:
         marks: list[tuple[int, int, Any]] = []
         self._mark_common(now.bytes, marks)
         self._mark_found(now.bytes, marks)
-        marks.sort(key=lambda mark: mark[:2])
+        marks.sort()  # a line has one mark of each kind, so the third item is never compared
         return marks
 
     def _mark_common(self, text: bytes, marks: list[tuple[int, int, Any]]) -> None:
-        """Mark batch and access lines; answers with the same stamp, path kind and status are counted at the first of them."""
-        counted: dict[tuple[bytes, str, bytes], list[Any]] = {}
+        """Mark batch and access lines; answers of the same time, kind and status are counted at the first of them.
+
+        An access line without a stamp (up to 0.3.6) has the time of the line before; where that one is not of the common
+        forms it is looked up later, once for each run of such lines.
+        """
+        counted: dict[tuple[bytes | int, str, bytes], list[Any]] = {}
         batches = accesses = 0
+        time_of: bytes | int = b""      # of the common line before: its stamp, or where a run without stamps begins
+        end = -2
         for found in _COMMON.finditer(text):
-            if found[3] is not None:
+            stamp, _, batch, _, path, status = found.groups()
+            start = found.start()
+            if stamp is not None:
+                time_of = stamp
+            elif start > end + 1:
+                time_of = start
+            end = found.end()
+            if batch is not None:
                 batches += 1
-                marks.append((found.start(), _Mark.BATCH, found))
+                marks.append((start, _Mark.BATCH, found))
                 continue
             accesses += 1
-            key = (found[1], kind_of_path(found[5]), found[6])
+            key = (time_of, kind_of_path(path), status)
             seen = counted.get(key)
             if seen is None:
-                counted[key] = seen = [key, 0]
-                marks.append((found.start(), _Mark.ACCESS, seen))
-            seen[1] += 1
-        unusual: list[tuple[int, int, Any]] = []
+                counted[key] = seen = [b"" if isinstance(time_of, int) else time_of, Answer(key[1], int(status)), 0]
+                marks.append((start, _Mark.ACCESS, seen))
+            seen[2] += 1
         if text.count(b"Prefill batch") + text.count(b"Decode batch") != batches:
-            unusual.extend(_unusual(text, _BATCH_NEEDLE, _Mark.BATCH))
+            marks.extend(_unusual(text, _BATCH_NEEDLE, _Mark.BATCH))
         if text.count(b" HTTP/") != accesses:
-            unusual.extend(_unusual(text, _ACCESS_NEEDLE, _Mark.ACCESS))
-        marks.extend(unusual)
+            marks.extend(_unusual(text, _ACCESS_NEEDLE, _Mark.ACCESS))
 
     def _mark_found(self, text: bytes, marks: list[tuple[int, int, Any]]) -> None:
         own = self._patterns.own
@@ -204,15 +216,18 @@ class TextReader:
 
     def _take_batch(self, now: _Text, start: int, found: re.Match[bytes] | None) -> None:
         if found is not None:
-            fields = read_fields(found[3] == b"Decode", found[4])
-            at_s = self._stamps.read(found[1])
-            rank = found[2].strip().decode("ascii")
+            stamp, ranks, kind, body = found.group(1, 2, 3, 4)
+            is_decode = kind == b"Decode"
+            known, extra = self._batches.read(is_decode, body)
+            at_s = self._stamps.read(stamp)
+            rank = ranks.strip().decode("ascii")
             text, message_at = found[0], found.start(3) - start
         else:
             unusual = self._unusual_batch(now, start)
             if unusual is None:
                 return
             fields, text, message_at, stamp, rank = unusual
+            is_decode, known, extra = fields.is_decode, fields.known, fields.extra
             at_s = self._stamps.read(stamp) if stamp else None
         if at_s is None:
             at_s = now.lines.time_s(start)
@@ -220,7 +235,9 @@ class TextReader:
                 at_s = self._carry(now, start)
         position = now.lines.position(start)
         quoted = text[:_QUOTED].decode("utf-8", "replace")
-        now.out.append(Batch(at_s=at_s, position=position, rank=rank, text=quoted, is_decode=fields.is_decode, **fields.known, extra=fields.extra))  # type: ignore[arg-type]
+        now.out.append(
+            Batch(at_s=at_s, position=position, rank=rank, text=quoted, is_decode=is_decode, extra=extra, **known)  # type: ignore[arg-type]
+        )
         if self._patterns.on_batches:
             self._hit_batch(now, position, at_s, rank, quoted, quoted[message_at:])
 
@@ -253,8 +270,7 @@ class TextReader:
 
     def _take_access(self, now: _Text, start: int, counted: list[Any] | None) -> None:
         if counted is not None:
-            (stamp, kind, status), count = counted
-            self._add_answer(now, start, stamp, Answer(kind, int(status)), count)
+            self._add_answer(now, start, *counted)
             return
         record = self._record(now, start)
         if record.form is Form.ACCESS:
