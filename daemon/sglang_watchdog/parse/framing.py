@@ -18,7 +18,6 @@ _CRI: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d
 _DOCKER: Final = re.compile(rb'\{"log":"|.*"stream":"std(?:out|err)"(?:,"attrs":\{[^}]*\})?,"time":"[^"]+"\}\r?$')
 _JOURNAL: Final = re.compile(rb'\{.*"(?:__REALTIME_TIMESTAMP|__CURSOR|_SYSTEMD_UNIT|MESSAGE)" ?: ?')
 _EXPORT: Final = re.compile(rb"__(?:CURSOR|REALTIME_TIMESTAMP)=")
-_UNDECIDED_LINES: Final = 500
 
 
 @dataclass(slots=True)
@@ -86,7 +85,9 @@ class _Parts:
     def __init__(self) -> None:
         self._open: dict[object, tuple[list[bytes], int, int, float | None, int]] = {}
 
-    def add(self, key: object, part: bytes, offset: int, number: int, at_s: float | None, *, is_last: bool, out: Unwrapped) -> None:
+    def add(
+        self, key: object, part: bytes, offset: int, number: int, at_s: float | None, *, is_last: bool, out: Unwrapped
+    ) -> None:
         held = self._open.get(key)
         if held is None:
             if is_last:
@@ -144,7 +145,8 @@ class Docker:
             entry = json.loads(line)
             log = entry["log"].encode("utf-8", "surrogatepass")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            out.add(line, offset, number, None)
+            # The rest of an entry that was cut may be anything, the text of users included.
+            out.add(b"" if line.startswith(b"{") or line.endswith(b"}") else line, offset, number, None)
             return
         at_s = self._times.read(str(entry.get("time", "")))
         is_last = log.endswith(b"\n")
@@ -252,7 +254,7 @@ class Export:
             self._entry[name] = value[:200].decode("utf-8", "replace")
 
     def _more(self, line: bytes) -> None:
-        assert self._binary is not None  # noqa: S101 asked by the only caller
+        assert self._binary is not None
         name, data = self._binary
         data += line + b"\n"
         if len(data) < 8:

@@ -13,20 +13,23 @@ from typing import Final
 
 STAMP: Final = rb"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 RANKS: Final = rb"(?: [A-Z][A-Z_]+\d+)*"
-PREFIX: Final = re.compile(rb"\[(" + STAMP + rb")(" + RANKS + rb"(?: encode_server| encode_dp_worker\[\d+\])?)\](?: |$)")
-PREFIXED_LINE: Final = re.compile(rb"^\[" + STAMP + RANKS + rb"(?: encode_server| encode_dp_worker\[\d+\])?\](?: |\r?$)", re.MULTILINE)
+_ROLE: Final = rb"(?: encode_server| encode_dp_worker\[\d+\])?"
+PREFIX: Final = re.compile(rb"\[(" + STAMP + rb")(" + RANKS + _ROLE + rb")\](?: |$)")
+PREFIXED_LINE: Final = re.compile(rb"^\[" + STAMP + RANKS + _ROLE + rb"\](?: |\r?$)", re.MULTILINE)
 _BAR_END: Final = re.compile(rb"/(?:s|[a-z]+)(?:, [^\]\r\n]{1,80})?\][ \t]*(?=\[\d)")
 
 # One physical line each: repr and JSON escape line breaks. `in=` is the form up to 0.3.6.
 _REQUEST_LOG: Final = re.compile(
-    rb'(?:Receive|Finish)\b[^:=\'"]{0,24}: obj=|in=\w*ReqInput\(|\{"(?:timestamp|event|rid)": ?"[^"]*"(?:, ?"event": ?"request\.|, ?"(?:rid|obj)":)'
+    rb'(?:Receive|Finish)\b[^:=\'"]{0,24}: obj=|in=\w*ReqInput\(|'
+    rb'\{"(?:timestamp|event|rid)": ?"[^"]*"(?:, ?"event": ?"request\.|, ?"(?:rid|obj)":)'
 )
 _REQUEST_ANYWHERE: Final = re.compile(rb'(?:Receive|Finish)\b[^:=\'"]{0,24}: obj=|in=\w*ReqInput\(|"event": ?"request\.')
 ACCESS: Final = re.compile(rb'(?:[A-Z]+: +)?\S+ - "[A-Z]+ (\S+) HTTP/[\d.]+" (\d{3})(?: [^"]*)?$')
 _UVICORN: Final = re.compile(rb"(?:TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL): {2,}")
 _FOREIGN: Final = re.compile(
     # FlashInfer's JIT logger and others of that form
-    rb"(?P<iso>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)(?: - [A-Z]+ - (?:[\w.]+:\d+ - )?(?:flashinfer[\w.]*: )?| )"
+    rb"(?P<iso>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)"
+    rb"(?: - [A-Z]+ - (?:[\w.]+:\d+ - )?(?:flashinfer[\w.]*: )?| )"
     # torch and glog: `[rank4]:[E210 02:06:33.643248754 ProcessGroupNCCL.cpp:616] `, `W0204 12:00:02.337000 2211 a.py:1] `
     rb"|(?:\[rank\d+\]:)?\[?[IWEF](?P<glog>\d{3,4} \d\d:\d\d:\d\d\.\d+) [^\]\n]{0,200}\] "
     # syslog and journalctl: `Mar 11 22:14:14 node-a kernel: `
@@ -119,7 +122,9 @@ def _message_form(message: bytes, otherwise: Form) -> tuple[Form, bytes]:
 
 
 _ODD_BOUNDARY: Final = re.compile(rb'[\]|>:)]\s+|\s-\s+|\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b\s+|"(?:message|msg)": ?"')
-_ODD_HEAD: Final = re.compile(rb"(?:\S+\s+)?(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b)|\{\"")
+_ODD_HEAD: Final = re.compile(
+    rb"(?:\S+\s+)?(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b)|\{\""
+)
 _ODD_STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?")
 _ODD_RANK: Final = re.compile(rb"\b(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d+\b")
 

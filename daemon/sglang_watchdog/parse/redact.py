@@ -9,14 +9,16 @@ from typing import Final
 
 MASK: Final = "***"
 
-# Hits exactly api_key, admin_api_key and ssl_keyfile_password of the 368 fields of 0.5.11; a looser pattern hits 29 harmless ones.
-_SECRET: Final = r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
-_SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRET}$")
+# Of the 368 fields of 0.5.11 it hits exactly api_key, admin_api_key and ssl_keyfile_password; a looser one hits 29 harmless.
+_SECRETIVE: Final = (
+    r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
+)
+_SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRETIVE}$")
 _SECRET_RECORD: Final = re.compile(r"(?i)_extra_config$")  # free-form JSON that may hold credentials of a storage
 
 _VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)|\{[^{}]*(?:\}|$)|[^\s,;)\]}'"]+)"""
 _QUOTE: Final = r"""\\?['"]"""
-_NAMED: Final = rf"(?:\b|_)(?:[\w-]*[_-])?{_SECRET}"
+_NAMED: Final = rf"(?:\b|_)(?:[\w-]*[_-])?{_SECRETIVE}"
 _SECRET_WORDS: Final = ("key", "secret", "passw", "credential", "token")
 
 # Each rule runs only on a text that holds one of its words (compared in lower case); most texts hold none.
@@ -24,7 +26,7 @@ _RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = tuple(
     (words, re.compile(pattern), instead)
     for words, pattern, instead in (
         # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
-        (("--",), rf"(?i)(--[\w-]*(?:{_SECRET}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"),
+        (("--",), rf"(?i)(--[\w-]*(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"),
         (
             ("authorization",),
             rf"(?i)(\bauthorization(?:{_QUOTE})?\s*[:=,]\s*)(?:b?{_QUOTE})?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+",
@@ -34,7 +36,7 @@ _RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = tuple(
         # name=value, 'name': 'value', x-api-key: value
         (_SECRET_WORDS, rf"(?i)({_NAMED}(?:{_QUOTE})?\s*=\s*){_VALUE}", rf"\g<1>{MASK}"),
         (_SECRET_WORDS, rf"(?i)({_NAMED}{_QUOTE}\s*[:,]\s*){_VALUE}", rf"\g<1>{MASK}"),
-        (_SECRET_WORDS, rf"(?i)(\b(?:[\w-]+[_-]){_SECRET}:\s+){_VALUE}", rf"\g<1>{MASK}"),
+        (_SECRET_WORDS, rf"(?i)(\b(?:[\w-]+[_-]){_SECRETIVE}:\s+){_VALUE}", rf"\g<1>{MASK}"),
         (("extra_config",), rf"(?i)(\w+_extra_config(?:{_QUOTE})?\s*[=:]\s*){_VALUE}", rf"\g<1>{MASK}"),
         (
             ("hf_", "sk-", "sk_", "pk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "nvapi-"),

@@ -13,7 +13,8 @@ from ..model.observation import Position
 
 _LAST_LINE: Final = re.compile(
     rb"^(?!(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|Traceback)\b)"
-    rb"(?:(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*(?::|\r?$)|[A-Z_]\w*(?:: |:\r?$)|[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Empty|Full|Warning)\r?$)",
+    rb"(?:(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*(?::|\r?$)|[A-Z_]\w*(?:: |:\r?$)"
+    rb"|[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Empty|Full|Warning)\r?$)",
     re.MULTILINE,
 )
 _LONGEST: Final = 256 * 1024   # bytes; a traceback without a last line is given up
