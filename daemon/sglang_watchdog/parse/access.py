@@ -1,4 +1,7 @@
-"""Reads uvicorn's access lines: what kind of endpoint answered, and how. Paths and query strings are the user's and are not kept."""
+"""Reads uvicorn's access lines: what kind of endpoint answered, and how.
+
+Paths and query strings are the user's and are not kept.
+"""
 
 from dataclasses import dataclass
 from typing import Final

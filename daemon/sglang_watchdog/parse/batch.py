@@ -45,6 +45,7 @@ _FIELDS: Final[Mapping[bytes, tuple[str, _Reader]]] = {
     b"#retracted-req": ("retracted_requests", int),
     b"fwd occupancy": ("forward_occupancy", _ratio),
 }
+_NUMBER: Final = re.compile(rb"True|False|\d+(?:\.\d*)?%?")  # no nan, no inf: neither is a reading
 _EXTRA_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -74,10 +75,12 @@ def read_fields(is_decode: bool, body: bytes, *, mixed: bytes | None = None, ite
         found = _FIELDS.get(key)
         try:
             if found is not None:
+                if not (value.isdigit() or _NUMBER.fullmatch(value)):
+                    raise ValueError("wording changed, or the line was cut")
                 known[found[0]] = found[1](value)
             elif value:
                 _read_extra(key, value, extra)
-        except (ValueError, KeyError):  # wording changed, or the line was cut: retry without the separator at its end
+        except (ValueError, KeyError):  # retry without what follows the number
             _read_ragged(found, value, known)
     if mixed is not None:
         extra["mixed_running_requests"] = float(mixed)
@@ -87,19 +90,95 @@ def read_fields(is_decode: bool, body: bytes, *, mixed: bytes | None = None, ite
     return BatchFields(is_decode, known, extra)
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """One order of fields: a regex with a group for each value, then name, reader and whether it is an extra field."""
+
+    regex: re.Pattern[bytes]
+    fields: tuple[tuple[str, _Reader, bool], ...]
+    has_extra: bool
+
+
+class BatchReader:
+    """Reads the bodies of many batch lines: what `read_fields` gives, three times faster.
+
+    A server prints the same fields in the same order for hours, so each order seen becomes one regex.
+    """
+
+    _MOST = 16
+
+    def __init__(self) -> None:
+        self._layouts: dict[bool, list[_Layout]] = {True: [], False: []}
+
+    def read(self, is_decode: bool, body: bytes) -> tuple[Mapping[str, Number], Mapping[str, float]]:
+        """Return the known and the extra fields of what follows the head of a batch line."""
+        layouts = self._layouts[is_decode]
+        for at, layout in enumerate(layouts):
+            if found := layout.regex.match(body):
+                if at:
+                    layouts.insert(0, layouts.pop(at))
+                try:
+                    return _values(layout, found.groups())
+                except ValueError:  # 1.2.3 is no number
+                    break
+        fields = read_fields(is_decode, body)
+        layout_seen = _layout_of(body)
+        if layout_seen is not None and layout_seen.regex.match(body):
+            layouts.insert(0, layout_seen)
+            del layouts[self._MOST :]
+        return fields.known, fields.extra
+
+
+def _values(layout: _Layout, texts: tuple[bytes, ...]) -> tuple[dict[str, Number], dict[str, float]]:
+    if not layout.has_extra:
+        return {name: read(text) for (name, read, _), text in zip(layout.fields, texts, strict=True)}, {}
+    known: dict[str, Number] = {}
+    extra: dict[str, float] = {}
+    for (name, read, is_extra), text in zip(layout.fields, texts, strict=True):
+        if is_extra:
+            extra[name] = read(text)
+        else:
+            known[name] = read(text)
+    return known, extra
+
+
+_VALUES: Final[Mapping[_Reader, bytes]] = {
+    int: rb"(\d+)", float: rb"(\d+\.?\d*)", _truth: rb"(True|False)", _ratio: rb"(\d+\.?\d*%)",
+}
+_END: Final = rb"(?:, ?)?\s*\Z"
+
+
+def _layout_of(body: bytes) -> _Layout | None:
+    """Return the layout of a body; None if a field comes twice or has no key."""
+    regex = b""
+    fields: list[tuple[str, _Reader, bool]] = []
+    names: set[str] = set()
+    for part in re.sub(_END, b"", body).split(b", "):
+        key, _, value = part.partition(b": ")
+        found = _FIELDS.get(key)
+        name, read = found or (_extra_name(key), _ratio if value.endswith(b"%") else float)
+        if not name or name in names or not value:
+            return None
+        names.add(name)
+        fields.append((name, read, found is None))
+        regex += (b", " if regex else b"") + re.escape(key) + b": " + _VALUES[read]
+    return _Layout(re.compile(regex + _END), tuple(fields), any(is_extra for _, _, is_extra in fields))
+
+
+def _extra_name(key: bytes) -> str:
+    name = _EXTRA_NAME.sub("_", key.decode("ascii", "replace").lower()).strip("_")
+    return name if len(name) <= 60 else ""
+
+
 def _read_extra(key: bytes, value: bytes, extra: dict[str, float]) -> None:
     """Keep any other numeric field; a percentage becomes a ratio."""
-    name = _EXTRA_NAME.sub("_", key.decode("ascii", "replace").lower()).strip("_")
-    number = value.rstrip(b", \r")
-    if name and len(name) <= 60:
-        extra[name] = _ratio(number) if number.endswith(b"%") else float(number)
-
-
-_NUMBER_AT_START: Final = re.compile(rb"True|False|\d+(?:\.\d+)?%?")
+    text = value.rstrip(b", ")
+    if (name := _extra_name(key)) and _NUMBER.fullmatch(text):
+        extra[name] = _ratio(text) if text.endswith(b"%") else float(text)
 
 
 def _read_ragged(found: tuple[str, _Reader] | None, value: bytes, known: dict[str, Number]) -> None:
-    if found is None or not (number := _NUMBER_AT_START.match(value)):
+    if found is None or not (number := _NUMBER.match(value)):
         return
     try:
         known[found[0]] = found[1](number[0])

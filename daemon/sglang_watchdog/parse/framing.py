@@ -18,7 +18,6 @@ _CRI: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d
 _DOCKER: Final = re.compile(rb'\{"log":"|.*"stream":"std(?:out|err)"(?:,"attrs":\{[^}]*\})?,"time":"[^"]+"\}\r?$')
 _JOURNAL: Final = re.compile(rb'\{.*"(?:__REALTIME_TIMESTAMP|__CURSOR|_SYSTEMD_UNIT|MESSAGE)" ?: ?')
 _EXPORT: Final = re.compile(rb"__(?:CURSOR|REALTIME_TIMESTAMP)=")
-_UNDECIDED_LINES: Final = 500
 
 
 @dataclass(slots=True)
@@ -29,9 +28,9 @@ class Unwrapped:
     """
 
     text: bytearray = field(default_factory=bytearray)
-    starts: list[int] = field(default_factory=list)  # index into text
-    offsets: list[int] = field(default_factory=list)  # byte offset in the source
-    numbers: list[int] = field(default_factory=list)  # line number in the source
+    starts: list[int] = field(default_factory=list)     # index into text
+    offsets: list[int] = field(default_factory=list)    # byte offset in the source
+    numbers: list[int] = field(default_factory=list)    # line number in the source
     times: list[float | None] = field(default_factory=list)
 
     def add(self, line: bytes, offset: int, number: int, at_s: float | None) -> None:
@@ -146,7 +145,8 @@ class Docker:
             entry = json.loads(line)
             log = entry["log"].encode("utf-8", "surrogatepass")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            out.add(line, offset, number, None)
+            # The rest of an entry that was cut may be anything, the text of users included.
+            out.add(b"" if line.startswith(b"{") or line.endswith(b"}") else line, offset, number, None)
             return
         at_s = self._times.read(str(entry.get("time", "")))
         is_last = log.endswith(b"\n")
@@ -254,7 +254,7 @@ class Export:
             self._entry[name] = value[:200].decode("utf-8", "replace")
 
     def _more(self, line: bytes) -> None:
-        assert self._binary is not None  # noqa: S101 asked by the only caller
+        assert self._binary is not None
         name, data = self._binary
         data += line + b"\n"
         if len(data) < 8:

@@ -30,9 +30,8 @@ class Bar:
 
 def last_bar(line: bytes) -> Bar | None:
     """Return the last drawing in a line, or None if there is none."""
-    last = None
-    for last in BAR.finditer(line[-4096:] if b"\r" in line[-4096:] else line[:4096]):
-        pass
+    drawings = list(BAR.finditer(line[-4096:] if b"\r" in line[-4096:] else line[:4096]))
+    last = drawings[-1] if drawings else None
     if last is None:
         return None
     desc = last["desc"]

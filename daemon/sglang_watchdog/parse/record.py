@@ -13,22 +13,23 @@ from typing import Final
 
 STAMP: Final = rb"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 RANKS: Final = rb"(?: [A-Z][A-Z_]+\d+)*"
-PREFIX: Final = re.compile(rb"\[(" + STAMP + rb")(" + RANKS + rb"(?: encode_server| encode_dp_worker\[\d+\])?)\](?: |$)")
-PREFIXED_LINE: Final = re.compile(
-    rb"^\[" + STAMP + RANKS + rb"(?: encode_server| encode_dp_worker\[\d+\])?\](?: |\r?$)", re.MULTILINE
-)
+_ROLE: Final = rb"(?: encode_server| encode_dp_worker\[\d+\])?"
+PREFIX: Final = re.compile(rb"\[(" + STAMP + rb")(" + RANKS + _ROLE + rb")\](?: |$)")
+PREFIXED_LINE: Final = re.compile(rb"^\[" + STAMP + RANKS + _ROLE + rb"\](?: |\r?$)", re.MULTILINE)
 _BAR_END: Final = re.compile(rb"/(?:s|[a-z]+)(?:, [^\]\r\n]{1,80})?\][ \t]*(?=\[\d)")
 
 # One physical line each: repr and JSON escape line breaks. `in=` is the form up to 0.3.6.
 _REQUEST_LOG: Final = re.compile(
-    rb'(?:Receive|Finish)\b[^:=\'"]{0,24}: obj=|in=\w*ReqInput\(|\{"(?:timestamp|event|rid)": ?"[^"]*"(?:, ?"event": ?"request\.|, ?"(?:rid|obj)":)'
+    rb'(?:Receive|Finish)\b[^:=\'"]{0,24}: obj=|in=\w*ReqInput\(|'
+    rb'\{"(?:timestamp|event|rid)": ?"[^"]*"(?:, ?"event": ?"request\.|, ?"(?:rid|obj)":)'
 )
 _REQUEST_ANYWHERE: Final = re.compile(rb'(?:Receive|Finish)\b[^:=\'"]{0,24}: obj=|in=\w*ReqInput\(|"event": ?"request\.')
 ACCESS: Final = re.compile(rb'(?:[A-Z]+: +)?\S+ - "[A-Z]+ (\S+) HTTP/[\d.]+" (\d{3})(?: [^"]*)?$')
 _UVICORN: Final = re.compile(rb"(?:TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL): {2,}")
 _FOREIGN: Final = re.compile(
     # FlashInfer's JIT logger and others of that form
-    rb"(?P<iso>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)(?: - [A-Z]+ - (?:[\w.]+:\d+ - )?(?:flashinfer[\w.]*: )?| )"
+    rb"(?P<iso>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)"
+    rb"(?: - [A-Z]+ - (?:[\w.]+:\d+ - )?(?:flashinfer[\w.]*: )?| )"
     # torch and glog: `[rank4]:[E210 02:06:33.643248754 ProcessGroupNCCL.cpp:616] `, `W0204 12:00:02.337000 2211 a.py:1] `
     rb"|(?:\[rank\d+\]:)?\[?[IWEF](?P<glog>\d{3,4} \d\d:\d\d:\d\d\.\d+) [^\]\n]{0,200}\] "
     # syslog and journalctl: `Mar 11 22:14:14 node-a kernel: `
@@ -41,11 +42,11 @@ _FOREIGN: Final = re.compile(
 class Form(StrEnum):
     """Whose line it is."""
 
-    SGLANG = "sglang"  # carries the prefix
-    UVICORN = "uvicorn"  # uvicorn's own message, with or without the prefix
-    ACCESS = "access"  # an HTTP answer: its path is the user's
+    SGLANG = "sglang"            # carries the prefix
+    UVICORN = "uvicorn"          # uvicorn's own message, with or without the prefix
+    ACCESS = "access"            # an HTTP answer: its path is the user's
     REQUEST_LOG = "request-log"  # text of users: never searched, never quoted
-    FOREIGN = "foreign"  # another writer's stamp or head
+    FOREIGN = "foreign"          # another writer's stamp or head
     BARE = "bare"
 
 
@@ -55,10 +56,10 @@ class Record:
 
     form: Form
     text: bytes
-    message: bytes  # behind the prefix; the whole text where there is none
-    stamp: bytes = b""  # raw; b"" where the line has none
-    rank: str = ""  # "TP0", "DP1 TP3 EP3"
-    inner: bytes = b""  # behind a foreign head or uvicorn's level word; b"" if there is none
+    message: bytes               # behind the prefix; the whole text where there is none
+    stamp: bytes = b""           # raw; b"" where the line has none
+    rank: str = ""               # "TP0", "DP1 TP3 EP3"
+    inner: bytes = b""           # behind a foreign head or uvicorn's level word; b"" if there is none
 
 
 _NOISE: Final = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b[@-Z\\^_]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x00")

@@ -9,56 +9,64 @@ from typing import Final
 
 MASK: Final = "***"
 
-# Hits exactly api_key, admin_api_key and ssl_keyfile_password of the 368 fields of 0.5.11; a looser pattern hits 29 harmless ones.
-_SECRET: Final = r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
-_SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRET}$")
+# Of the 368 fields of 0.5.11 it hits exactly api_key, admin_api_key and ssl_keyfile_password; a looser one hits 29 harmless.
+_SECRETIVE: Final = (
+    r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
+)
+_SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRETIVE}$")
 _SECRET_RECORD: Final = re.compile(r"(?i)_extra_config$")  # free-form JSON that may hold credentials of a storage
 
 _VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)|\{[^{}]*(?:\}|$)|[^\s,;)\]}'"]+)"""
-_RULES: Final = (
-    # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
-    (re.compile(rf"""(?i)(--[\w-]*(?:{_SECRET}|extra[_-]config)['"]?\s*[=,\s]\s*){_VALUE}"""), rf"\g<1>{MASK}"),
-    (
-        re.compile(
-            rf"(?i)(\bauthorization\\?['\"]?\s*[:=,]\s*)(b?\\?['\"])?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+"
+_QUOTE: Final = r"""\\?['"]"""
+_NAMED: Final = rf"(?:\b|_)(?:[\w-]*[_-])?{_SECRETIVE}"
+_SECRET_WORDS: Final = ("key", "secret", "passw", "credential", "token")
+
+# Each rule runs only on a text that holds one of its words (compared in lower case); most texts hold none.
+_RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = tuple(
+    (words, re.compile(pattern), instead)
+    for words, pattern, instead in (
+        # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
+        (("--",), rf"(?i)(--[\w-]*(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"),
+        (
+            ("authorization",),
+            rf"(?i)(\bauthorization(?:{_QUOTE})?\s*[:=,]\s*)(?:b?{_QUOTE})?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+",
+            rf"\g<1>{MASK}",
         ),
-        rf"\g<1>{MASK}",
-    ),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), rf"\g<1> {MASK}"),
-    # name=value, 'name': 'value', "x-api-key": "value"
-    (re.compile(rf"""(?i)((?:\b|_)(?:[\w-]*[_-])?{_SECRET}\\?['"]?\s*=\s*){_VALUE}"""), rf"\g<1>{MASK}"),
-    (re.compile(rf"""(?i)((?:\b|_)(?:[\w-]*[_-])?{_SECRET}\\?['"]\s*[:,]\s*){_VALUE}"""), rf"\g<1>{MASK}"),
-    (re.compile(rf"""(?i)(\b(?:[\w-]+[_-]){_SECRET}:\s+){_VALUE}"""), rf"\g<1>{MASK}"),
-    (re.compile(rf"(?i)(\w+_extra_config\\?['\"]?\s*[=:]\s*){_VALUE}"), rf"\g<1>{MASK}"),
-    (re.compile(r"\b(?:hf_|sk-|sk_|pk_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|nvapi-)[\w-]{6,}"), MASK),
-    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{12,}"), MASK),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"), MASK),
-    (re.compile(r"(\w://)[^\s/@'\"]+@"), rf"\g<1>{MASK}@"),
-    # users: request ids, query strings, prompts in reprs and in pydantic's messages
-    (re.compile(r'("[A-Z]+ [^\s?"]*)\?\S*( HTTP/)'), rf"\g<1>?{MASK}\g<2>"),
-    (re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*"), rf"\g<1>?{MASK}"),
-    (re.compile(r"\b(\w*rids?)\b(\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|" + _VALUE + ")"), rf"\g<1>\g<2>{MASK}"),
-    (
-        re.compile(r"(?i)\b(request[ _-]?ids?)\b(\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)"),
-        rf"\g<1>\g<2>{MASK}",
-    ),
-    (
-        re.compile(
-            r"\b((?:origin_|fill_|unpadded_)?(?:input|output|prompt|token)_ids|input_embeds|logprobs)(\\?['\"]?\s*[=:]\s*)\[[^\]]*(?:\]|$)"
+        (("bearer", "basic"), r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}", rf"\g<1> {MASK}"),
+        # name=value, 'name': 'value', x-api-key: value
+        (_SECRET_WORDS, rf"(?i)({_NAMED}(?:{_QUOTE})?\s*=\s*){_VALUE}", rf"\g<1>{MASK}"),
+        (_SECRET_WORDS, rf"(?i)({_NAMED}{_QUOTE}\s*[:,]\s*){_VALUE}", rf"\g<1>{MASK}"),
+        (_SECRET_WORDS, rf"(?i)(\b(?:[\w-]+[_-]){_SECRETIVE}:\s+){_VALUE}", rf"\g<1>{MASK}"),
+        (("extra_config",), rf"(?i)(\w+_extra_config(?:{_QUOTE})?\s*[=:]\s*){_VALUE}", rf"\g<1>{MASK}"),
+        (
+            ("hf_", "sk-", "sk_", "pk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "nvapi-"),
+            r"\b(?:hf_|sk-|sk_|pk_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|nvapi-)[\w-]{6,}",
+            MASK,
         ),
-        rf"\g<1>\g<2>{MASK}",
-    ),
-    (
-        re.compile(
-            r"\b((?:origin_input_|decoded_|output_|prompt_|input_)?(?:text|prompt|content|messages|input_value|arguments))(\\?['\"]?\s*[=:]\s*)(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$))"
+        (("akia", "asia"), r"\b(?:AKIA|ASIA)[0-9A-Z]{12,}", MASK),
+        (("eyj",), r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?", MASK),
+        (("://",), r"(\w://)[^\s/@'\"]+@", rf"\g<1>{MASK}@"),
+        # users: query strings, request ids, prompts and token ids in reprs and in pydantic's messages
+        (("?",), r'("[A-Z]+ [^\s?"]*)\?\S*( HTTP/)', rf"\g<1>?{MASK}\g<2>"),
+        (("?",), r"(https?://[^\s?'\"]+)\?[^\s'\"]*", rf"\g<1>?{MASK}"),
+        (("rid",), rf"\b(\w*rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})", rf"\g<1>\g<2>{MASK}"),
+        (
+            ("request",),
+            r"(?i)\b(request[ _-]?ids?)\b(['\"]?\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)",
+            rf"\g<1>\g<2>{MASK}",
         ),
-        rf"\g<1>\g<2>{MASK}",
-    ),
-)
-# Most lines hold none of it: one pass decides whether the rules are worth running.
-_SUSPECT: Final = re.compile(
-    r"(?i)key|secret|passw|credential|token|authorization|bearer|basic |extra.config|hf_|sk[-_]|pk_|gh[op]_|github_pat|glpat|xox|nvapi|"
-    r"AKIA|ASIA|eyJ|://|\?|rid|request[ _-]?id|_ids|embeds|logprobs|text|prompt|content|messages|input_value|arguments"
+        (
+            ("_ids", "embeds", "logprobs"),
+            rf"\b(\w*_ids|\w*embeds|\w*logprobs)((?:{_QUOTE})?\s*[=:]\s*)\[[^\]]*(?:\]|$)",
+            rf"\g<1>\g<2>{MASK}",
+        ),
+        (
+            ("text", "prompt", "content", "messages", "input_value", "arguments"),
+            rf"\b((?:\w+_)?(?:text|prompt)|content|messages|input_value|arguments)((?:{_QUOTE})?\s*[=:]\s*)"
+            r"(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$))",
+            rf"\g<1>\g<2>{MASK}",
+        ),
+    )
 )
 
 
@@ -74,10 +82,12 @@ def is_secret_record(name: str) -> bool:
 
 def redact(text: str) -> str:
     """Return `text` without secrets, request ids, query strings and prompts."""
-    if not _SUSPECT.search(text):
-        return text
-    for rule, instead in _RULES:
-        text = rule.sub(instead, text)
+    lowered = text.lower()
+    for words, pattern, instead in _RULES:
+        for word in words:
+            if word in lowered:
+                text = pattern.sub(instead, text)
+                break
     return text
 
 

@@ -8,7 +8,8 @@ from ..model.finding import Release
 
 # A version line, a wheel's folder in a traceback, pip's output in a container's start
 _STATED: Final = re.compile(
-    r"(?i)\bsglang(?:[ _]version)?(?:\s*[:=]{1,2}\s*|\s+v?|-)['\"]?v?(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)(?=['\"\s,;)/\]]|\.dist-info|-py3|\+|$)"
+    r"(?i)\bsglang(?:[ _]version)?(?:\s*[:=]{1,2}\s*|\s+v?|-)['\"]?v?(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)"
+    r"(?=['\"\s,;)/\]]|\.dist-info|-py3|\+|$)"
 )
 
 

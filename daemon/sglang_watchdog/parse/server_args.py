@@ -31,10 +31,10 @@ class ServerArgs:
     """The arguments of one dump, secrets masked. `complete` is False if the line ended before its last bracket."""
 
     args: Mapping[str, Json]
-    secrets: tuple[str, ...]  # the masked values, so that they can be cut from later lines too
-    digest: str  # 16 hex digits over the message, secrets left out
+    secrets: tuple[str, ...]      # the masked values, so that they can be cut from later lines too
+    digest: str                   # 16 hex digits over the message, secrets left out
     complete: bool
-    is_update: bool  # `Global server args updated!`: a running server changed, no new run
+    is_update: bool               # `Global server args updated!`: a running server changed, no new run
 
 
 class _CutShortError(Exception):

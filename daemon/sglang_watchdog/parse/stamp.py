@@ -61,14 +61,14 @@ class StampReader:
         fraction = _fraction(full[7])
         if full[8]:
             return datetime.fromisoformat(f"{raw[:10].decode()}T{raw[11:19].decode()}{full[8].decode()}").timestamp() + fraction
-        base = self.zone.unix(datetime(year, month, day, hour, minute), after_s=self.latest_s)  # noqa: DTZ001 naive on purpose
+        base = self.zone.unix(datetime(year, month, day, hour, minute), after_s=self.latest_s)  # naive on purpose
         self._minute, self._minute_s = raw[:16], base
         return base + second + fraction
 
     def _time_of_day(self, clock: re.Match[bytes]) -> float | None:
         if self._day is None:
             return None
-        midnight = datetime(self._day.year, self._day.month, self._day.day)  # noqa: DTZ001 naive on purpose
+        midnight = datetime(self._day.year, self._day.month, self._day.day)  # naive on purpose
         of_day = timedelta(hours=int(clock[1]), minutes=int(clock[2]), seconds=int(clock[3]))
         at_s = self.zone.unix(midnight + of_day)
         if self.latest_s is not None and at_s < self.latest_s - _HALF_DAY_S:  # past midnight
@@ -83,10 +83,10 @@ class StampReader:
         hour, minute, second = int(clock[:2]), int(clock[3:5]), int(clock[6:8])
         if (month, day) == (2, 29):
             year -= year % 4
-        at_s = self.zone.unix(datetime(year, month, day, hour, minute, second))  # noqa: DTZ001 naive on purpose
+        at_s = self.zone.unix(datetime(year, month, day, hour, minute, second))  # naive on purpose
         for other in (year - 1, year + 1):  # around New Year the nearer one is meant
             if abs(at_s - self.latest_s) > _HALF_YEAR_S and (month, day) != (2, 29):
-                at_s = self.zone.unix(datetime(other, month, day, hour, minute, second))  # noqa: DTZ001
+                at_s = self.zone.unix(datetime(other, month, day, hour, minute, second))
         return at_s + _fraction(clock[9:])
 
 

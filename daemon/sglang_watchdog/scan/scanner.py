@@ -7,10 +7,10 @@ on the matching engine. Secrets and the text of users are cut here, before anyth
 
 from collections.abc import Iterator
 
-from ..model.observation import LogObservation, Opened, Tally
+from ..model.observation import LogObservation, Opened, Position, Tally
 from ..model.signature import Library
 from ..parse.framing import LONGEST_LINE, Unframer, Unwrapped, detect, unframer
-from ..parse.record import is_request_log, without_noise
+from ..parse.record import PREFIX, PREFIXED_LINE, is_request_log, without_noise
 from ..parse.stamp import StampReader
 from ..parse.zone import Zone, measured
 from .lines import CleanedLines, FramedLines, Lines, PlainLines
@@ -29,13 +29,7 @@ class Scanner:
     """
 
     def __init__(
-        self,
-        library: Library,
-        source: str,
-        *,
-        zone: Zone,
-        format: str = "auto",
-        engine: str = "auto",
+        self, library: Library, source: str, *, zone: Zone, format: str = "auto", engine: str = "auto",
         patterns: PatternSet | None = None,
     ) -> None:
         if format not in FORMATS:
@@ -48,8 +42,9 @@ class Scanner:
         self._reader = TextReader(
             patterns or compile_patterns(library, engine), self._stamps, ReleaseTable(library.release_fields, library.releases)
         )
-        self._expected = -1  # offset at which the next block continues this one; -1: nothing was read yet
+        self._expected = -1          # offset at which the next block continues this one; -1: nothing was read yet
         self._torn = _Torn()
+        self._skips_line = False     # the rest of a line that was given up is nobody's message
 
     @property
     def zone(self) -> Zone:
@@ -61,10 +56,6 @@ class Scanner:
         """The format found so far; plain until a line shows another."""
         return self._format or "plain"
 
-    def use(self, patterns: PatternSet) -> None:
-        """Look for other patterns from here on; time, tracebacks and half lines are kept."""
-        self._reader.use(patterns)
-
     def feed(self, block: bytes, *, offset: int, line: int) -> list[LogObservation | Opened]:
         """Take a block of whole lines that begins at byte `offset` and line number `line` of the unpacked source.
 
@@ -73,6 +64,7 @@ class Scanner:
         out: list[LogObservation | Opened] = []
         if offset != self._expected:
             out.extend(self.finish() if self._expected >= 0 else ())
+            self._skips_line = False
             opened_at = len(out)
             self._scan(block, offset, line, out)
             first_s = next((one.at_s for one in out[opened_at:] if not isinstance(one, Tally) and one.at_s is not None), None)
@@ -86,6 +78,7 @@ class Scanner:
         """Give what was held back: a last line without a newline, parts of a line whose end will not come."""
         out: list[LogObservation | Opened] = []
         if self._torn.is_open:
+            self._skips_line = True
             text, offset, line, size = self._torn.close()
             self._whole_lines(text, offset, line, out, size=size)
         if self._unframer is not None:
@@ -95,6 +88,13 @@ class Scanner:
         return out
 
     def _scan(self, block: bytes, offset: int, line: int, out: list[LogObservation | Opened]) -> None:
+        if self._skips_line:
+            end = block.find(b"\n") + 1
+            self._skips_line = end == 0
+            skipped = end or len(block)
+            at_s = self._reader.moments.carried_s
+            out.append(Tally(at_s=at_s, source=self.source, lines=0, bytes=skipped, sglang_lines=0, odd_lines=0))
+            block, offset, line = block[skipped:], offset + skipped, line + 1
         if self._torn.is_open:
             end = block.find(b"\n")
             if end < 0:
@@ -125,16 +125,11 @@ class Scanner:
                 for raw, raw_offset, raw_line in _physical_lines(part, part_offset, part_line):
                     self._unframer.line(raw, raw_offset, raw_line, unwrapped)
                 self._unwrapped(unwrapped, out)
-        at_s = self._reader.carried_s or next((one.at_s for one in reversed(out[begin_s:]) if one.at_s is not None), None)
+        at_s = self._reader.moments.carried_s or next((one.at_s for one in reversed(out[begin_s:]) if one.at_s is not None), None)
         out.append(
             Tally(
-                at_s=at_s,
-                source=self.source,
-                lines=block.count(b"\n") + (not block.endswith(b"\n")),
-                bytes=size,
-                sglang_lines=counts.sglang,
-                odd_lines=counts.odd,
-                first_position=PlainLines(self.source, block, offset, line).position(0),
+                at_s=at_s, source=self.source, lines=block.count(b"\n") + (not block.endswith(b"\n")), bytes=size,
+                sglang_lines=counts.sglang, odd_lines=counts.odd, first_position=Position(self.source, line, offset),
             )
         )
 
@@ -179,7 +174,7 @@ class Scanner:
 
     def _measure_zone(self, text: bytes, lines: FramedLines) -> None:
         """A framing's times are UTC: the first line that also has a stamp of its own tells the zone of the stamps."""
-        first = self._reader.first_stamp(text)
+        first = first_stamp(text)
         if first is None:
             return
         start, stamp = first
@@ -189,6 +184,13 @@ class Scanner:
         found = measured(stamp_s, true_s)
         if found is not None:
             self._stamps.zone = Zone(found.name, found.info, certain=True, day=self._stamps.zone.day)
+
+
+def first_stamp(text: bytes) -> tuple[int, bytes] | None:
+    """Return where the first line with SGLang's prefix begins, and its raw stamp."""
+    found = PREFIXED_LINE.search(text)
+    prefix = PREFIX.match(text, found.start()) if found else None
+    return (prefix.start(), prefix[1]) if prefix else None
 
 
 class _Torn:

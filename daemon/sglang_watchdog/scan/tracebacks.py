@@ -13,10 +13,11 @@ from ..model.observation import Position
 
 _LAST_LINE: Final = re.compile(
     rb"^(?!(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|Traceback)\b)"
-    rb"(?:(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*(?::|\r?$)|[A-Z_]\w*(?:: |:\r?$)|[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Empty|Full|Warning)\r?$)",
+    rb"(?:(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*(?::|\r?$)|[A-Z_]\w*(?:: |:\r?$)"
+    rb"|[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Empty|Full|Warning)\r?$)",
     re.MULTILINE,
 )
-_LONGEST: Final = 256 * 1024  # bytes; a traceback without a last line is given up
+_LONGEST: Final = 256 * 1024   # bytes; a traceback without a last line is given up
 _MOST_OPEN: Final = 64
 
 
@@ -24,10 +25,10 @@ _MOST_OPEN: Final = 64
 class Traceback:
     """One traceback. Positions of its lines are counted in scanned bytes since the source began."""
 
-    header: Position | None  # None: it began without a dated line (a process that never got to log)
+    header: Position | None      # None: it began without a dated line (a process that never got to log)
     rank: str
     began: int
-    ended: int = -1  # where its last line begins
+    ended: int = -1              # where its last line begins
 
 
 class Tracebacks:
@@ -36,7 +37,7 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: list[Traceback] = []
         self._closed: Traceback | None = None
-        self._searched = 0  # no last line is left undiscovered before this point
+        self._searched = 0       # no last line is left undiscovered before this point
 
     def begin(self, text: bytes, base: int, start: int, owner: tuple[Position, str] | None, *, dated_at: int) -> None:
         """Take the line at `start` that holds `Traceback`; `owner` is its record if it is dated, else None."""
