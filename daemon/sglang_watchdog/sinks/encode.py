@@ -110,7 +110,12 @@ def finding(item: Finding) -> Document:
         "state": item.state.value,
         "server": item.server,
         "run": item.run,
-        "scope": {"kind": item.scope.value, "ranks": list(item.ranks), "gpus": list(item.gpus), "gpu_uuid": item.gpu_uuid},
+        "scope": {
+            "kind": item.scope.value,
+            "ranks": list(item.ranks),
+            "gpus": list(item.gpus),
+            "gpu_uuid": item.gpu_uuid,
+        },
         "title": item.title,
         "summary": item.summary,
         "first_seen": time(item.first_seen_s),
