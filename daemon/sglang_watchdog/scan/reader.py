@@ -92,6 +92,10 @@ class TextReader:
         self._out: list[LogObservation] = []
         self._answers = AnswerCounts()
 
+    def use(self, patterns: PatternSet) -> None:
+        """Look for other patterns from here on."""
+        self._patterns = patterns
+
     def read(self, data: bytes, lines: Lines) -> list[LogObservation]:
         """Return the observations of a text of whole lines, in their order; answers of one second are counted together."""
         first = None if self._saw_prefix else PREFIXED_LINE.search(data)
