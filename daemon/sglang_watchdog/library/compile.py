@@ -82,6 +82,7 @@ class Compiler:
             resolve=self._group(body.resolve, body.id, "resolve.", ("resolve",)),
             resolve_when=self._conditions(body.resolve_when, "resolve_when", limit),
             explains=tuple(body.explains),
+            yields_to=tuple(body.yields_to),
             evidence_series=tuple(body.evidence.series),
             evidence_facts=tuple(body.evidence.facts),
             blind_spots=body.blind_spots,
