@@ -5,10 +5,10 @@ from functools import partial
 from typing import TypeVar
 
 import re2
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from ..config.faults import Fault, nearest
 from ..config.yaml_source import Document, Way
+from ..engine.releases import Version, contains
 from ..model.signature import Absence, Condition, Milestone, Pattern, Signature, Window
 from ..model.words import Severity
 from .conditions import BadCondition, compile_condition, with_threshold
@@ -67,9 +67,7 @@ class Compiler:
                 until=absence.until,
                 grace_s=self._duration(absence.grace, ("absence_valid_only_if", "grace")),
                 per_rank=absence.per_rank,
-                opportunity=self._group(
-                    absence.opportunity, body.id, "opportunity.", ("absence_valid_only_if", "opportunity")
-                ),
+                opportunity=self._group(absence.opportunity, body.id, "opportunity.", ("absence_valid_only_if", "opportunity")),
                 witness=self._group(absence.witness, body.id, "witness.", ("absence_valid_only_if", "witness")),
             ),
             concludes=dict(body.concludes),
@@ -103,8 +101,9 @@ class Compiler:
     def specifier(self, text: str, way: Way) -> str:
         """`text`, with a fault if it is no PEP 440 specifier."""
         try:
-            SpecifierSet(text)
-        except InvalidSpecifier:
+            for clause in text.split(",") if text.strip() else ():
+                contains(clause.strip() or "?", Version("0"))
+        except ValueError:
             self._fault(way, f"`{text}` is not a release range", 'Write it like ">=0.4.7,<=0.5.23" (PEP 440).')
         return text
 
@@ -163,9 +162,7 @@ class Compiler:
             if (window := self._try(partial(parse_window, name, with_threshold(text, threshold)), ("let", name)))
         )
 
-    def _conditions(
-        self, bodies: Iterable[ConditionBody], where: str, threshold: float | None
-    ) -> tuple[Condition, ...]:
+    def _conditions(self, bodies: Iterable[ConditionBody], where: str, threshold: float | None) -> tuple[Condition, ...]:
         out = []
         for index, body in enumerate(bodies):
             expression = with_threshold(body.when, threshold).strip()

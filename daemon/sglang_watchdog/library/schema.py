@@ -109,9 +109,7 @@ def as_outcome(value: Any) -> Any:
         {"verdict": value}
         if isinstance(value, str)
         else (
-            {"verdict": "unknown", "reason": value["unknown"]}
-            if isinstance(value, dict) and set(value) == {"unknown"}
-            else value
+            {"verdict": "unknown", "reason": value["unknown"]} if isinstance(value, dict) and set(value) == {"unknown"} else value
         )
     )
 
@@ -167,9 +165,7 @@ class SignatureBody(Shape):
     await_: Group | None = Field(default=None, alias="await")
     absence_valid_only_if: AbsenceBody | None = None
     concludes: dict[FactName, Scalar] = {}
-    threshold: float | None = Field(
-        default=None, description="What the word `threshold` stands for in conditions and let"
-    )
+    threshold: float | None = Field(default=None, description="What the word `threshold` stands for in conditions and let")
     let: dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")], str] = {}
     when: Conditions = []
     needs: Annotated[list[Gate], BeforeValidator(one_or_more)] = []

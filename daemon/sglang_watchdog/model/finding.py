@@ -40,9 +40,9 @@ class SamplesEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactEvidence:
-    name: str                          # "args.moe_runner_backend"
+    name: str  # "args.moe_runner_backend"
     value: Json
-    source: str                        # where the fact is from: a log's name, "/server_info", "config.json" …
+    source: str  # where the fact is from: a log's name, "/server_info", "config.json" …
     line: int | None = None
 
 
@@ -56,14 +56,14 @@ class Verdict:
     answer: Answer
     because: str
     do: str = ""
-    reason: str = ""                   # machine word of an unknown: read_since, log_level, witness, releases …
+    reason: str = ""  # machine word of an unknown: read_since, log_level, witness, releases …
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What a signature concluded about one scope of one run. Times Unix seconds; None where the log has no stamps."""
 
-    id: str                            # fingerprint: server, run (or GPU), signature
+    id: str  # fingerprint: server, run (or GPU), signature
     signature: str
     revision: int
     topic: str
@@ -81,7 +81,7 @@ class Finding:
     last_seen_s: float | None
     count: int
     evidence: tuple[Evidence, ...]
-    explains: tuple[str, ...]          # ids of the findings folded under this one
+    explains: tuple[str, ...]  # ids of the findings folded under this one
     explained_by: str | None
     explanation: str
     remediation: str
@@ -92,7 +92,7 @@ class Finding:
     acknowledged_by: str | None = None
     acknowledged_note: str = ""
     silenced_until_s: float | None = None
-    historic: bool = False             # its run ended before this daemon first started: recorded, never notified
+    historic: bool = False  # its run ended before this daemon first started: recorded, never notified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Run:
     timings_s: Mapping[str, float]
     load: Mapping[str, float]
     ranks: Mapping[str, Phase] = field(default_factory=dict)
-    gpus: Mapping[int, str] = field(default_factory=dict)   # placement: GPU index to rank ("" = unknown rank)
+    gpus: Mapping[int, str] = field(default_factory=dict)  # placement: GPU index to rank ("" = unknown rank)
     placement_source: str = "unknown"
     model: str = ""
     sources: tuple[str, ...] = ()
@@ -140,14 +140,14 @@ class Coverage:
 class FindingChanged:
     at_s: float | None
     finding: Finding
-    was: State | None                  # None: it is new
+    was: State | None  # None: it is new
 
 
 @dataclass(frozen=True, slots=True)
 class RunChanged:
     at_s: float | None
     run: Run
-    was: Phase | None                  # None: it is new
+    was: Phase | None  # None: it is new
 
 
 Change: TypeAlias = FindingChanged | RunChanged

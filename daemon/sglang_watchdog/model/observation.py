@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Hit:
 
     at_s: float | None
     position: Position
-    pattern: str                       # Pattern.id
-    rank: str = ""                     # "TP0", "DP1 TP3 EP3" as the log prints it; "" for processes without one
-    text: str = ""                     # the record, redacted, at most 2,000 characters
+    pattern: str  # Pattern.id
+    rank: str = ""  # "TP0", "DP1 TP3 EP3" as the log prints it; "" for processes without one
+    text: str = ""  # the record, redacted, at most 2,000 characters
     captures: Mapping[str, str] = field(default_factory=dict)
-    header: Position | None = None     # the dated record whose traceback or continuation this line belongs to
-    dated: bool = True                 # False: no stamp of its own, `at_s` is carried from the line before
+    header: Position | None = None  # the dated record whose traceback or continuation this line belongs to
+    dated: bool = True  # False: no stamp of its own, `at_s` is carried from the line before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,18 @@ class Batch:
     is_decode: bool
     running_requests: int | None = None
     queue_requests: int | None = None
-    new_sequences: int | None = None   # prefill only
-    new_tokens: int | None = None      # prefill only
-    cached_tokens: int | None = None   # prefill only
-    used_tokens: int | None = None     # "#token" or "#full token": KV slots in use
+    new_sequences: int | None = None  # prefill only
+    new_tokens: int | None = None  # prefill only
+    cached_tokens: int | None = None  # prefill only
+    used_tokens: int | None = None  # "#token" or "#full token": KV slots in use
     kv_used_ratio: float | None = None  # 0 to 1: "token usage" or "full token usage"
     tokens_per_s: float | None = None  # decode: "gen throughput"; prefill: "input throughput"
-    graph: bool | None = None          # "cuda graph: True|False"; normal to be False on prefill lines
+    graph: bool | None = None  # "cuda graph: True|False"; normal to be False on prefill lines
     accept_length: float | None = None  # speculation
     accept_rate: float | None = None
     retracted_requests: int | None = None
     forward_occupancy: float | None = None  # 0 to 1
-    extra: Mapping[str, float] = field(default_factory=dict)   # any other numeric field, by its snake_case name
+    extra: Mapping[str, float] = field(default_factory=dict)  # any other numeric field, by its snake_case name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ class Access:
     """HTTP answers of one second, counted by status and kind of path; additive."""
 
     at_s: float | None
-    position: Position                 # of the first line counted
+    position: Position  # of the first line counted
     status: int
-    kind: str                          # "generate" (a generating endpoint), "health", "metrics", "other"
+    kind: str  # "generate" (a generating endpoint), "health", "metrics", "other"
     count: int
 
 
@@ -76,9 +76,12 @@ class Dump:
     at_s: float | None
     position: Position
     args: Mapping[str, Json]
-    digest: str                        # 16 hex digits over the original line, secrets left out
+    digest: str  # 16 hex digits over the original line, secrets left out
     text: str = ""
-    complete: bool = True              # False: the line was cut, `args` holds what could be read
+    complete: bool = True  # False: the line was cut, `args` holds what could be read
+    release_min: str | None = None  # the releases whose field set this is, oldest and newest; None if no sampled one fits
+    release_max: str | None = None
+    update: bool = False  # `Global server args updated!` of a rank: the run goes on with other arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +91,10 @@ class Progress:
     at_s: float | None
     position: Position
     rank: str = ""
-    what: str                          # "weights", "capture", "compile", "deepgemm", "autotune" or "other"
+    what: str  # "weights", "capture", "compile", "deepgemm", "autotune" or "other"
     done: int
     total: int
-    elapsed_s: float | None = None     # as the bar prints it
+    elapsed_s: float | None = None  # as the bar prints it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +105,8 @@ class Tally:
     source: str
     lines: int
     bytes: int
-    sglang_lines: int                  # lines with SGLang's prefix, or recognised as SGLang's without one
-    odd_lines: int                     # SGLang messages found in lines without its prefix (custom logging)
+    sglang_lines: int  # lines with SGLang's prefix, or recognised as SGLang's without one
+    odd_lines: int  # SGLang messages found in lines without its prefix (custom logging)
     first_position: Position | None = None
 
 
@@ -114,7 +117,7 @@ class Opened:
     at_s: float | None
     source: str
     from_start: bool
-    format: str = "plain"              # plain, gzip, docker, cri, journal, export, stdin
+    format: str = "plain"  # plain, gzip, docker, cri, journal, export, stdin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,7 @@ class Gap:
     source: str
     from_s: float | None
     to_s: float | None
-    reason: str                        # truncated, rotated-away, unreadable, poll-failed, dropped, joined-late …
+    reason: str  # truncated, rotated-away, unreadable, poll-failed, dropped, joined-late …
     from_offset: int | None = None
     to_offset: int | None = None
 
@@ -152,18 +155,18 @@ class Sample:
     """One reading of one GPU. None means not read, never 0. Names and units are the contract's telemetry recording."""
 
     at_s: float
-    gpu: int                           # NVML index
+    gpu: int  # NVML index
     source: str = "gpus"
     uuid: str | None = None
     name: str | None = None
-    error: str | None = None           # NVML failure of this GPU, e.g. "GPU is lost"
-    power_w: float | None = None       # the driver's 1 s average where it has one
+    error: str | None = None  # NVML failure of this GPU, e.g. "GPU is lost"
+    power_w: float | None = None  # the driver's 1 s average where it has one
     power_instant_w: float | None = None
     power_limit_w: float | None = None
     power_limit_default_w: float | None = None
     energy_j: float | None = None
-    sm_util: float | None = None       # 0-100: share of time with any kernel resident
-    mem_util: float | None = None      # 0-100
+    sm_util: float | None = None  # 0-100: share of time with any kernel resident
+    mem_util: float | None = None  # 0-100
     pcie_tx_kbps: float | None = None
     pcie_rx_kbps: float | None = None
     pcie_gen: int | None = None
@@ -180,7 +183,7 @@ class Sample:
     throttle_reasons: tuple[str, ...] | None = None
     mem_used_mib: float | None = None
     mem_total_mib: float | None = None
-    sm_active: float | None = None     # 0-1, GPM
+    sm_active: float | None = None  # 0-1, GPM
     sm_occupancy: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
@@ -189,7 +192,7 @@ class Sample:
     ecc_uncorrected: int | None = None
     xid: int | None = None
     processes: tuple[GpuProcess, ...] | None = None
-    extra: Mapping[str, float] = field(default_factory=dict)   # further numeric readings (remap_pending, recovery_action …)
+    extra: Mapping[str, float] = field(default_factory=dict)  # further numeric readings (remap_pending, recovery_action …)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +201,7 @@ class GpuEvent:
 
     at_s: float
     gpu: int
-    event: str                         # xid, lost, unresponsive, recovered
+    event: str  # xid, lost, unresponsive, recovered
     source: str = "gpus"
     uuid: str | None = None
     xid: int | None = None
@@ -211,9 +214,9 @@ class Probe:
 
     at_s: float
     source: str
-    origin: str                        # "process command line", "/server_info", "config.json", "configuration" …
-    facts: Mapping[str, Json]          # dotted names: args.tp_size, model.num_experts, run.sglang_version
-    error: str | None = None           # the probe failed; a time-out is itself a signal
+    origin: str  # "process command line", "/server_info", "config.json", "configuration" …
+    facts: Mapping[str, Json]  # dotted names: args.tp_size, model.num_experts, run.sglang_version
+    error: str | None = None  # the probe failed; a time-out is itself a signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +226,9 @@ class ProcessSeen:
     at_s: float
     source: str
     pid: int
-    role: str                          # launcher, scheduler, detokenizer, other
+    role: str  # launcher, scheduler, detokenizer, other
     rank: str = ""
-    state: str                         # running, sleeping, disk-sleep, stopped, zombie, gone
+    state: str  # running, sleeping, disk-sleep, stopped, zombie, gone
     exit_code: int | None = None
     port_open: bool | None = None
     cpu_ratio: float | None = None
@@ -238,13 +241,11 @@ class Command:
     at_s: float
     action: str
     by: str
-    target: str                        # finding id or silence id
+    target: str  # finding id or silence id
     note: str = ""
     until_s: float | None = None
     matchers: Mapping[str, str] = field(default_factory=dict)
 
 
 LogObservation: TypeAlias = Hit | Batch | Access | Dump | Progress | Tally
-Observation: TypeAlias = (
-    LogObservation | Opened | Gap | Watermark | Sample | GpuEvent | Probe | ProcessSeen | Command
-)
+Observation: TypeAlias = LogObservation | Opened | Gap | Watermark | Sample | GpuEvent | Probe | ProcessSeen | Command

@@ -19,15 +19,15 @@ class Pattern:
     `regex` stays in the common subset of Python re, RE2 and Hyperscan (no look-around, no back-references).
     """
 
-    id: str                            # "<signature>#<n>", "<signature>#<role>.<n>" or "milestone:<name>#<n>", unique in the library
+    id: str  # "<signature>#<n>", "<signature>#<role>.<n>" or "milestone:<name>#<n>", unique in the library
     starts: tuple[str, ...] = ()
     contains: tuple[str, ...] = ()
     regex: str | None = None
-    anywhere: str = ""                 # why a pattern without `starts` or a leading ^ is safe; lint demands it
+    anywhere: str = ""  # why a pattern without `starts` or a leading ^ is safe; lint demands it
     ignore_case: bool = False
-    level: str | None = None           # logging level of the message: debug, info, warning, error, raise, print
-    releases: str = ""                 # PEP 440 specifier of the releases that print it; "" = the signature's
-    undated: bool = False              # may match a line without SGLang's prefix (traceback, NCCL, kernel, argparse)
+    level: str | None = None  # logging level of the message: debug, info, warning, error, raise, print
+    releases: str = ""  # PEP 440 specifier of the releases that print it; "" = the signature's
+    undated: bool = False  # may match a line without SGLang's prefix (traceback, NCCL, kernel, argparse)
     example: str = ""
 
 
@@ -44,11 +44,11 @@ class Window:
     """A declared window value: `median(power_ratio, 15s)`, read in conditions as `w.<name>`."""
 
     name: str
-    function: str                      # one of model.series.FUNCTIONS
-    series: str                        # one of model.series.SERIES, "match", or "match.<capture>"
-    over_s: float | None = None        # None with `steady`: the STEADY window (15 to 60 s)
+    function: str  # one of model.series.FUNCTIONS
+    series: str  # one of model.series.SERIES, "match", or "match.<capture>"
+    over_s: float | None = None  # None with `steady`: the STEADY window (15 to 60 s)
     steady: bool = False
-    argument: float | None = None      # the bound of share_above / share_below
+    argument: float | None = None  # the bound of share_above / share_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class Absence:
 
     read_since: str = "run_start"
     log_level: str = "info"
-    until: str = "ready"               # milestone after which the line is overdue
+    until: str = "ready"  # milestone after which the line is overdue
     grace_s: float = 10.0
     opportunity: tuple[str, ...] = ()  # pattern ids, any of them; empty: `until` is opportunity enough
-    witness: tuple[str, ...] = ()      # pattern ids, any of them
+    witness: tuple[str, ...] = ()  # pattern ids, any of them
     per_rank: bool = False
 
 
@@ -74,45 +74,45 @@ class Signature:
     kind: Kind
     topic: str
     severity: Severity
-    releases: str                      # PEP 440 specifier of the releases whose sources were read; "" = any
+    releases: str  # PEP 440 specifier of the releases whose sources were read; "" = any
     title: str
     explanation: str
     remediation: str
     references: tuple[str, ...] = ()
-    summary: str = ""                  # template: {capture}, {w.name}, {args.name}, {rank}, {count}
+    summary: str = ""  # template: {capture}, {w.name}, {args.name}, {rank}, {count}
     scope: ScopeKind = ScopeKind.RUN
     applies_when: tuple[Condition, ...] = ()
-    during: frozenset[Phase] = frozenset()          # empty: any phase
+    during: frozenset[Phase] = frozenset()  # empty: any phase
     not_during: frozenset[Phase] = frozenset()
-    match: tuple[str, ...] = ()                     # pattern ids, any of them
-    unless: tuple[str, ...] = ()                    # patterns that, in the same record or traceback, make it another matter
-    await_: tuple[str, ...] = ()                    # pattern ids, the whole family
+    match: tuple[str, ...] = ()  # pattern ids, any of them
+    unless: tuple[str, ...] = ()  # patterns that, in the same record or traceback, make it another matter
+    await_: tuple[str, ...] = ()  # pattern ids, the whole family
     absence: Absence | None = None
-    concludes: Mapping[str, bool | int | float | str] = field(default_factory=dict)   # facts set on yes
+    concludes: Mapping[str, bool | int | float | str] = field(default_factory=dict)  # facts set on yes
     windows: tuple[Window, ...] = ()
-    when: tuple[Condition, ...] = ()                # all must be true (rate, telemetry, correlation; optional on forbidden)
-    needs: tuple[str, ...] = ()                     # gates, all of them: ready, steady, load, idle, telemetry
-    each: str = ""                                  # "gpu": windows and conditions are evaluated for each GPU of the server
+    when: tuple[Condition, ...] = ()  # all must be true (rate, telemetry, correlation; optional on forbidden)
+    needs: tuple[str, ...] = ()  # gates, all of them: ready, steady, load, idle, telemetry
+    each: str = ""  # "gpu": windows and conditions are evaluated for each GPU of the server
     hold_s: float = 0.0
     clear_after_s: float | None = None
-    resolve: tuple[str, ...] = ()                   # pattern ids that show it cleared
+    resolve: tuple[str, ...] = ()  # pattern ids that show it cleared
     resolve_when: tuple[Condition, ...] = ()
-    explains: tuple[str, ...] = ()                  # topics or signature ids folded under this one while both hold
-    yields_to: tuple[str, ...] = ()                 # topics or ids: while one of their findings stands in the run, not raised
-    evidence_series: tuple[str, ...] = ()           # series quoted as samples evidence
-    evidence_facts: tuple[str, ...] = ()            # facts quoted as evidence
+    explains: tuple[str, ...] = ()  # topics or signature ids folded under this one while both hold
+    yields_to: tuple[str, ...] = ()  # topics or ids: while one of their findings stands in the run, this is not raised
+    evidence_series: tuple[str, ...] = ()  # series quoted as samples evidence
+    evidence_facts: tuple[str, ...] = ()  # facts quoted as evidence
     blind_spots: str = ""
     tags: tuple[str, ...] = ()
-    flag: Mapping[str, Any] | None = None           # kind flag: what triage knows of one launch flag; the engine skips these
+    flag: Mapping[str, Any] | None = None  # kind flag: what triage knows of one launch flag; the engine skips these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milestone:
     """A line that moves the run or rank forward, or teaches facts. Read from signatures/milestones.yaml."""
 
-    name: str                          # load-begin, capture-end, ready, sigterm, prelude …; closed list in engine/runs.py for phases
+    name: str  # load-begin, capture-end, ready, sigterm, prelude …; closed list in engine/runs.py for phases
     patterns: tuple[str, ...]
-    facts: Mapping[str, str] = field(default_factory=dict)   # fact name -> "capture:type"; type is int, float or text
+    facts: Mapping[str, str] = field(default_factory=dict)  # fact name -> "capture:type"; type is int, float or text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,8 @@ class Library:
     signatures: Mapping[str, Signature]
     patterns: Mapping[str, Pattern]
     milestones: tuple[Milestone, ...] = ()
-    topics: Mapping[str, Severity] = field(default_factory=dict)   # default severity of each topic
-    releases: tuple[str, ...] = ()                                  # the releases whose sources were read, oldest first
-    release_fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)   # dump field -> first, last release
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)   # architecture -> model.* facts (is_moe, is_mla …)
-    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)     # product -> match (texts), architecture_sm, …
+    topics: Mapping[str, Severity] = field(default_factory=dict)  # default severity of each topic
+    releases: tuple[str, ...] = ()  # the releases whose sources were read, oldest first
+    release_fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # dump field -> first, last release
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # architecture -> model.* facts (is_moe, is_mla …)
+    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # product -> match (texts), architecture_sm, …

@@ -1,0 +1,271 @@
+"""The load that the log itself reports: what runs, how fast, whether it is ready and steady, and who still waits.
+
+READY and STEADY are the contract's. The last batch line before a server falls idle always shows running requests, so
+"requests were running, then silence" proves nothing; requests admitted and not answered do.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ..model.observation import Access, Batch, Json, Position
+from .series import Series, median
+
+_BATCH_KEEP_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """Thresholds of the load gates; seconds and shares. Defaults are the contract's."""
+
+    ready_quiet_s: float = 10.0  # no load, capture or JIT line for this long
+    window_s: float = 15.0
+    window_max_s: float = 60.0
+    decode_lines: int = 3
+    tolerance: float = 0.30  # running requests around their median
+    share: float = 0.90  # of the seconds within it
+    max_silence_s: float = 5.0  # between batch lines, or twice the median interval of Decode lines
+
+
+@dataclass(slots=True)
+class _RankLoad:
+    running: int = 0
+    queue: int = 0
+    tokens_per_s: float = 0.0
+    kv_used: float | None = None
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """The STEADY window that ends at `until_s`, with the medians over its seconds."""
+
+    from_s: float
+    until_s: float
+    running: float
+    tokens_per_s: float
+
+
+@dataclass(slots=True)
+class Load:
+    """Batch and access lines of one run, in time order."""
+
+    settings: LoadSettings = field(default_factory=LoadSettings)
+    series: dict[str, Series] = field(default_factory=dict)
+    ready_s: float | None = None
+    last_busy_line_s: float | None = None  # load, capture, JIT
+    last_batch: Batch | None = None
+    last_decode: Batch | None = None
+    first_batch_s: float | None = None
+    admitted: int = 0
+    answered: int = 0
+    answered_ever: int = 0
+    health_failures: int = 0
+    max_running: int = 0
+    decode_tokens: float = 0.0
+    position_of_last_batch: Position | None = None
+    chunk_size: int | None = None
+    _ranks: dict[str, _RankLoad] = field(default_factory=dict)
+    _chunk_open: dict[str, bool] = field(default_factory=dict)
+    recent_batches: list[Batch] = field(default_factory=list)
+
+    def add(self, name: str, at_s: float, value: float | None) -> None:
+        if value is not None:
+            if name not in self.series:
+                self.series[name] = Series(_BATCH_KEEP_S)
+            self.series[name].add(at_s, float(value))
+
+    def count(self, name: str, at_s: float, value: float) -> None:
+        if name not in self.series:
+            self.series[name] = Series(_BATCH_KEEP_S)
+        self.series[name].add_to_second(at_s, value)
+
+    def on_batch(self, batch: Batch, at_s: float) -> None:
+        self.last_batch = batch
+        self.recent_batches = [*self.recent_batches[-11:], batch]
+        self.first_batch_s = at_s if self.first_batch_s is None else self.first_batch_s
+        rank = self._ranks.setdefault(batch.rank, _RankLoad())
+        rank.at_s = at_s
+        rank.queue = batch.queue_requests if batch.queue_requests is not None else rank.queue
+        if batch.kv_used_ratio is not None:
+            rank.kv_used = batch.kv_used_ratio
+        self.add("batch_lines", at_s, 1.0)
+        if batch.is_decode:
+            self._on_decode(batch, at_s, rank)
+        else:
+            self._on_prefill(batch, at_s)
+        self.add("queue_requests", at_s, float(sum(r.queue for r in self._alive(at_s))))
+        used = [r.kv_used for r in self._alive(at_s) if r.kv_used is not None]
+        self.add("kv_used_ratio", at_s, max(used, default=None))
+
+    def _on_decode(self, batch: Batch, at_s: float, rank: _RankLoad) -> None:
+        self.last_decode = batch
+        rank.running = batch.running_requests if batch.running_requests is not None else rank.running
+        rank.tokens_per_s = batch.tokens_per_s if batch.tokens_per_s is not None else 0.0
+        running = sum(r.running for r in self._alive(at_s))
+        self.max_running = max(self.max_running, running)
+        self.add("decode_lines", at_s, 1.0)
+        self.add("running_requests", at_s, float(running))
+        self.add("decode_tokens_per_s", at_s, sum(r.tokens_per_s for r in self._alive(at_s)))
+        self.add("decode_graph", at_s, None if batch.graph is None else float(batch.graph))
+        self.add("accept_length", at_s, batch.accept_length)
+        self.add("accept_rate", at_s, batch.accept_rate)
+        self.add("forward_occupancy", at_s, batch.forward_occupancy)
+        self.add("retracted_requests", at_s, batch.retracted_requests)
+
+    def _on_prefill(self, batch: Batch, at_s: float) -> None:
+        new = batch.new_sequences or 0
+        if batch.running_requests == 0 and not self._chunk_open.get(batch.rank):
+            # Nothing was running when this batch was formed: all that was admitted before has left.
+            self.admitted = self.answered
+        if self._chunk_open.get(batch.rank) and new:
+            new -= 1  # the first sequence continues a prompt that was counted with its first chunk
+        self._chunk_open[batch.rank] = bool(
+            self.chunk_size and batch.new_tokens is not None and batch.new_tokens >= self.chunk_size
+        )
+        self.admitted += new
+        self.add("prefill_lines", at_s, 1.0)
+        self.add("new_tokens", at_s, batch.new_tokens)
+        self.add("cached_tokens", at_s, batch.cached_tokens)
+        self.add("prefill_tokens_per_s", at_s, batch.tokens_per_s)
+        self.add("prefill_graph", at_s, None if batch.graph is None else float(batch.graph))
+
+    def on_retracted(self, requests: int) -> None:
+        """Requests thrown back will be admitted a second time."""
+        self.admitted = max(self.answered, self.admitted - requests)
+
+    def on_access(self, access: Access, at_s: float) -> None:
+        klass = access.status // 100
+        if klass in (2, 4, 5):
+            self.count(f"http_{klass}xx", at_s, access.count)
+        if access.status == 503:
+            self.count("http_503", at_s, access.count)
+        if access.kind == "generate":
+            self.answered_ever += access.count
+            self.answered = min(self.admitted, self.answered + access.count)
+            if klass == 2:
+                self.count("http_generate_ok", at_s, access.count)
+        elif access.kind == "health" and klass != 2:
+            self.health_failures += access.count
+            self.count("http_health_failed", at_s, access.count)
+
+    def by_rank(self) -> dict[str, dict[str, float | None]]:
+        """The newest numbers of each rank that speaks, by rank as the log prints it."""
+        return {
+            name: {
+                "running_requests": float(rank.running), "queue_requests": float(rank.queue),
+                "decode_tokens_per_s": rank.tokens_per_s, "kv_used_ratio": rank.kv_used,
+            }
+            for name, rank in self._ranks.items()
+        }  # fmt: skip
+
+    def _alive(self, at_s: float) -> list[_RankLoad]:
+        """Ranks whose last line is not much older than the newest: one that fell silent no longer counts."""
+        return [rank for rank in self._ranks.values() if at_s - rank.at_s <= 60.0]
+
+    # --- gates ---------------------------------------------------------------------------------------------------
+
+    def is_ready(self, at_s: float) -> bool:
+        quiet = self.settings.ready_quiet_s
+        if self.last_busy_line_s is not None and at_s - self.last_busy_line_s < quiet:
+            return False
+        if self.ready_s is not None:
+            return at_s >= self.ready_s
+        return self.first_batch_s is not None and at_s - self.first_batch_s >= quiet
+
+    def batch_interval_s(self, at_s: float) -> float | None:
+        """Median time between Decode lines over the last two minutes; lines of one second count as one."""
+        series = self.series.get("decode_lines")
+        if series is None:
+            return None
+        times = sorted({at for at, _ in series.points(at_s - 120.0, at_s)})
+        gaps = [after - before for before, after in pairwise(times)]
+        return median(gaps) if gaps else None
+
+    def steady(self, at_s: float) -> Steady | None:
+        """The contract's STEADY at `at_s`, or None."""
+        s = self.settings
+        decodes, lines = self.series.get("decode_lines"), self.series.get("batch_lines")
+        running = self.series.get("running_requests")
+        if decodes is None or lines is None or running is None:
+            return None
+        times = decodes.newest_times(s.decode_lines, at_s)
+        if len(times) < s.decode_lines:
+            return None
+        length = max(s.window_s, at_s - times[0] + 1e-6)
+        if length > s.window_max_s:
+            return None
+        from_s = at_s - length
+        if self._longest_silence(from_s, at_s, lines) > max(s.max_silence_s, 2.0 * (self.batch_interval_s(at_s) or 0.0)):
+            return None
+        values = self._by_second(running, from_s, at_s)
+        if len(values) < length * s.share:
+            return None
+        middle = median(values)
+        near = sum(abs(value - middle) <= s.tolerance * middle for value in values)
+        if middle <= 0 or near < s.share * len(values):
+            return None
+        speeds = self.series["decode_tokens_per_s"].window(from_s, at_s)
+        return Steady(from_s, at_s, middle, median(speeds) if speeds else 0.0)
+
+    @staticmethod
+    def _longest_silence(from_s: float, to_s: float, lines: Series) -> float:
+        before = lines.last_at(from_s)
+        times = [before[0] if before else from_s, *(at for at, _ in lines.points(from_s, to_s)), to_s]
+        times = [max(at, from_s) for at in times]
+        return max(after - earlier for earlier, after in pairwise(times))
+
+    @staticmethod
+    def _by_second(series: Series, from_s: float, to_s: float) -> list[float]:
+        """The value in force in each second of the window, carried forward from the line before."""
+        values: list[float] = []
+        points = series.points(from_s - 60.0, to_s)
+        index, value = 0, None
+        second = from_s + 1.0
+        while second <= to_s + 1e-9:
+            while index < len(points) and points[index][0] <= second:
+                value = points[index][1]
+                index += 1
+            if value is not None:
+                values.append(value)
+            second += 1.0
+        return values
+
+    def unanswered(self) -> int | None:
+        """Requests admitted and not answered; None where the access log is off, so that nothing can be told."""
+        return max(0, self.admitted - self.answered) if self.answered_ever else None
+
+    def root(self, at_s: float) -> dict[str, Json]:
+        """The `load` root of conditions: floats and truth values; what is not known is left out."""
+        steady = self.steady(at_s)
+        out: dict[str, Json] = {"ready": self.is_ready(at_s), "steady": steady is not None}
+        running, speed = self.series.get("running_requests"), self.series.get("decode_tokens_per_s")
+        if steady is not None:
+            out |= {"running": steady.running, "tokens_per_s": steady.tokens_per_s, "seconds": steady.until_s - steady.from_s}
+        elif running is not None and speed is not None:
+            out |= {
+                "running": running.newest[1] if running.newest else None,
+                "tokens_per_s": speed.newest[1] if speed.newest else None,
+                "seconds": 0.0,
+            }
+        lines = self.series.get("batch_lines")
+        newest = lines.last_at(at_s) if lines is not None else None
+        if newest is not None and self.last_batch is not None:
+            out["last_batch_age_s"] = float(at_s - newest[0])
+            out["last_batch_was_prefill"] = not self.last_batch.is_decode
+            out["queue"] = float(sum(rank.queue for rank in self._ranks.values()))
+        interval = self.batch_interval_s(at_s if newest is None else newest[0])
+        if interval is not None:
+            out["batch_interval_s"] = float(interval)
+        unanswered = self.unanswered()
+        if unanswered is not None:
+            out["unanswered"] = float(unanswered)
+        out["health_failures"] = float(self.health_failures)
+        out["max_running"] = float(self.max_running)
+        window = steady.until_s - steady.from_s if steady is not None else 60.0
+        new, decoded = self.series.get("new_tokens"), self.series.get("decode_tokens_per_s")
+        if new is not None and decoded is not None:
+            prefilled = sum(new.window(at_s - window, at_s))
+            generated = (median(values) if (values := decoded.window(at_s - window, at_s)) else 0.0) * window
+            if prefilled + generated > 0:
+                out["prefill_share"] = prefilled / (prefilled + generated)
+        return out

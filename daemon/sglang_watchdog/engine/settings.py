@@ -1,0 +1,21 @@
+"""What a server's configuration may change in how the engine judges it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..model.words import Severity
+from .load import LoadSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Per server. Times in seconds."""
+
+    load: LoadSettings = field(default_factory=LoadSettings)
+    gpus: tuple[int, ...] = ()  # configured GPUs; empty: placement finds them
+    expected_power_limit_w: float | None = None
+    severities: Mapping[str, Severity] = field(default_factory=dict)  # by signature id
+    daemon_started_s: float | None = None  # runs that ended before are recorded, never notified
+    idle_after_s: float = 60.0  # no batch line for this long while the watermark moves
+    prelude_s: float = 120.0  # lines before the dump belong to it for this long
+    keep_runs: int = 20

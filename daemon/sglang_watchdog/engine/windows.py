@@ -1,0 +1,197 @@
+"""Evaluates rate, telemetry and correlation signatures at one moment: gates, window values, conditions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..model.finding import SamplesEvidence, Verdict
+from ..model.observation import Json
+from ..model.series import GPU_SERIES
+from ..model.signature import Signature, Window
+from ..model.words import Answer
+from .absence import applicability
+from .compiled import CompiledSignature
+from .conditions import Context, Fault, Unknown
+from .gpus import GpuState, group_values, medians
+from .load import Load, Steady
+from .series import Series, median, reduce
+
+MIN_SAMPLES = 10  # per GPU in a window that is long enough to hold them (contract)
+_AGE_HORIZON_S = float("inf")
+_UNSAMPLED = frozenset({"age", "last", "first", "gpus", "count", "increase", "max"})
+_GATES: Mapping[str, tuple[str, str]] = {
+    "ready": ("the server is not ready, or was busy loading or capturing within 10 s", "wait until it serves"),
+    "steady": ("no steady load: too few Decode lines, or the running requests vary too much", "judge again under steady load"),
+    "load": ("no load in the log", "judge again while requests run"),
+    "idle": ("the server is not idle", ""),
+    "telemetry": ("no telemetry of this server's GPUs", "add --telemetry, or see `sglang-watchdog doctor`"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a windowed signature can look at."""
+
+    at_s: float
+    load: Load | None
+    steady: Steady | None
+    load_root: Mapping[str, Json]
+    gpus: Sequence[GpuState]  # of the server; placement is done
+    matches: Mapping[str, Series]  # own matches: "match" and "match.<capture>"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict with the values it rests on."""
+
+    verdict: Verdict
+    w: Mapping[str, float]
+    from_s: float
+    gpus: tuple[int, ...] = ()
+
+
+def judge(item: CompiledSignature, scene: Scene, context: Context, peers: Sequence[GpuState] = ()) -> Judged:
+    """One verdict over `scene.gpus` (all of the group, or one of them with its `peers`)."""
+    signature = item.signature
+    start = scene.at_s - max([w.over_s or 0.0 for w in signature.windows], default=0.0)
+    closed = _gate(signature, item, scene)
+    if closed is not None:
+        return Judged(closed, {}, start)
+    not_for = applicability(signature, item.applies, context)
+    if not_for is not None:
+        return Judged(not_for, {}, start)
+    w: dict[str, float] = {}
+    for window in signature.windows:
+        value = window_value(window, scene, peers)
+        if value is not None:
+            w[window.name] = value
+        if window.steady and scene.steady is not None:
+            start = min(start, scene.steady.from_s)
+    context.put("w", dict(w))
+    return Judged(_decide(item, context, w), w, start, tuple(gpu.index for gpu in scene.gpus) if item.uses_gpus else ())
+
+
+def _gate(signature: Signature, item: CompiledSignature, scene: Scene) -> Verdict | None:
+    needs = set(signature.needs) | ({"telemetry"} if item.uses_gpus else set())
+    is_open = {
+        "ready": bool(scene.load_root.get("ready")),
+        "steady": scene.steady is not None,
+        "load": _has_load(scene),
+        "idle": not _has_load(scene),
+        "telemetry": any(gpu.samples for gpu in scene.gpus),
+    }
+    for need in ("telemetry", "ready", "load", "steady", "idle"):
+        if need in needs and not is_open[need]:
+            because, do = _GATES[need]
+            return Verdict(Answer.UNKNOWN, because, do, need)
+    return None
+
+
+def _has_load(scene: Scene) -> bool:
+    age, running = scene.load_root.get("last_batch_age_s"), scene.load_root.get("running")
+    return isinstance(age, float) and age <= 15.0 and isinstance(running, float) and running >= 1.0
+
+
+def _decide(item: CompiledSignature, context: Context, w: Mapping[str, float]) -> Verdict:
+    undecided: Verdict | None = None
+    for condition in item.when:
+        outcome = condition.evaluate(context)
+        if outcome is False:
+            return Verdict(Answer.NO, condition.because or f"{condition.expression} does not hold")
+        if isinstance(outcome, Unknown) and undecided is None:
+            what = "too few samples or lines" if outcome.path.startswith("w.") else "it is not known"
+            undecided = Verdict(Answer.UNKNOWN, f"{outcome.path}: {what}", "", outcome.path)
+        if isinstance(outcome, Fault):
+            undecided = Verdict(
+                Answer.UNKNOWN,
+                f"{item.signature.id}: {condition.expression}: {outcome.message}",
+                "report this: the signature is faulty",
+                "fault",
+            )
+    if undecided is not None:
+        return undecided
+    return Verdict(Answer.YES, "; ".join(f"{name} = {value:.4g}" for name, value in w.items()) or "all conditions hold")
+
+
+def window_value(window: Window, scene: Scene, peers: Sequence[GpuState]) -> float | None:
+    """The value of one declared window at the scene's moment; None if there are too few values."""
+    if window.steady:
+        if scene.steady is None:
+            return None
+        over_s = scene.steady.until_s - scene.steady.from_s
+    else:
+        over_s = window.over_s if window.over_s is not None else _AGE_HORIZON_S
+    from_s = scene.at_s - over_s
+    if window.series in GPU_SERIES or window.series.startswith("extra."):
+        return _gpu_value(window, scene, peers, from_s, over_s)
+    series = (
+        scene.matches.get(window.series)
+        if window.series.startswith("match")
+        else (scene.load.series.get(window.series) if scene.load is not None else None)
+    )
+    if window.function == "age":
+        newest = series.last_at(scene.at_s) if series is not None else None
+        return scene.at_s - newest[0] if newest is not None else None
+    values = series.window(from_s, scene.at_s) if series is not None else []
+    return reduce(window.function, values, over_s, window.argument)
+
+
+def _gpu_value(window: Window, scene: Scene, peers: Sequence[GpuState], from_s: float, over_s: float) -> float | None:
+    function, to_s = window.function, scene.at_s
+    if function == "peer_median":
+        values = group_values(peers, window.series, from_s, to_s)
+        return median(values) if values else None
+    if function == "age":
+        newest = [point[0] for gpu in scene.gpus if (s := gpu.series.get(window.series)) and (point := s.last_at(to_s))]
+        return to_s - max(newest) if newest else None
+    if function not in _UNSAMPLED and not _enough(window, scene.gpus, from_s, to_s, over_s):
+        return None
+    if function in ("spread", "min_gpu", "max_gpu", "gpus"):
+        each = medians(scene.gpus, window.series, from_s, to_s)
+        return _over_gpus(function, each)
+    if function == "increase":
+        grown = [
+            reduce("increase", s.window(from_s, to_s), over_s, None) for gpu in scene.gpus if (s := gpu.series.get(window.series))
+        ]
+        known = [value for value in grown if value is not None]
+        return max(known) if known else None
+    values = group_values(scene.gpus, window.series, from_s, to_s)
+    return reduce(function, values, over_s, window.argument)
+
+
+def _over_gpus(function: str, each: Mapping[int, float]) -> float | None:
+    if function == "gpus":
+        return float(len(each))
+    if not each:
+        return None
+    return {"spread": max(each.values()) - min(each.values()), "min_gpu": min(each.values()), "max_gpu": max(each.values())}[
+        function
+    ]
+
+
+def _enough(window: Window, gpus: Sequence[GpuState], from_s: float, to_s: float, over_s: float) -> bool:
+    """At least ten samples of each GPU, fewer only where the window itself is shorter than ten seconds."""
+    need = min(MIN_SAMPLES, max(2, int(over_s * 0.7))) if over_s != float("inf") else 1
+    counts = [len(s.window(from_s, to_s)) for gpu in gpus if (s := gpu.series.get(window.series)) is not None]
+    return bool(counts) and min(counts) >= need
+
+
+def samples_evidence(item: CompiledSignature, scene: Scene, from_s: float) -> tuple[SamplesEvidence, ...]:
+    """Medians of the GPU series that the signature looked at, over the window it was judged on."""
+    names = item.signature.evidence_series or tuple(
+        dict.fromkeys(window.series for window in item.signature.windows if window.series in GPU_SERIES)
+    )
+    out = []
+    for name in names:
+        values = group_values(scene.gpus, name, from_s, scene.at_s)
+        if values:
+            out.append(
+                SamplesEvidence(
+                    metric=name,
+                    gpus=tuple(gpu.index for gpu in scene.gpus),
+                    from_s=from_s,
+                    until_s=scene.at_s,
+                    median=round(median(values), 4),
+                    n=len(values),
+                )
+            )
+    return tuple(out)

@@ -1,0 +1,58 @@
+"""The facts that conditions may read, with their types; lint runs every condition on samples of them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..model.signature import Library
+from .files import SignatureFile, read_json_table
+
+SAMPLES: Final[Mapping[str, Any]] = {
+    "bool": True, "int": 8, "float": 0.5, "str": "auto", "list": ["auto"], "dict": {"key": "value"},
+}  # fmt: skip
+KNOWN: Final[Mapping[str, str]] = {
+    "model.is_moe": "bool", "model.is_mla": "bool", "model.architecture": "str", "model.name": "str",
+    "model.num_experts": "int", "model.top_k": "int", "model.quantization": "str",
+    "gpu.name": "str", "gpu.architecture_sm": "int", "gpu.count": "int", "gpu.memory_gib": "float",
+    "gpu.power_limit_w": "float", "gpu.bandwidth_gbps": "float",
+    "run.phase": "str", "run.has_dump": "bool", "run.log_level": "str", "run.custom_logging": "bool",
+    "run.graph_max_bs": "int", "run.age_s": "float", "run.node_rank": "int", "run.weights_gib": "float",
+    "run.max_running_requests": "int", "run.max_total_num_tokens": "int", "run.sglang_version": "str",
+    "load.ready": "bool", "load.steady": "bool", "load.running": "float", "load.tokens_per_s": "float",
+    "load.queue": "float", "load.unanswered": "float", "load.last_batch_age_s": "float",
+    "load.batch_interval_s": "float",
+    "load.prefill_share": "float", "load.seconds": "float", "load.last_batch_was_prefill": "bool",
+}  # fmt: skip
+# What the engine derives from newer dumps, so that conditions can read one name for all releases.
+DERIVED_ARGS: Final[Mapping[str, str]] = {"args.disable_cuda_graph": "bool", "args.cuda_graph_max_bs": "int"}
+TYPE_OF_CAPTURE: Final[Mapping[str, str]] = {"int": "int", "float": "float", "text": "str"}
+
+
+def fact_types(library: Library, files: Iterable[SignatureFile], roots: Iterable[Path]) -> dict[str, str]:
+    """Name of every fact that something can set, with its type: bool, int, float, str, list, dict or any."""
+    types = dict(KNOWN)
+    for root in roots:
+        table, _ = read_json_table(root / "server_args_fields.json")
+        types.update({f"args.{name}": row[2] for name, row in table.get("fields", {}).items()})
+    types.update(DERIVED_ARGS)
+    for entry in library.models.values():
+        types.update({f"model.{name}": type(value).__name__ for name, value in entry.items()})
+    for entry in library.gpus.values():
+        types.update({f"gpu.{name}": type(value).__name__ for name, value in entry.items()})
+    for milestone in library.milestones:
+        types.update({name: TYPE_OF_CAPTURE[source.rpartition(":")[2]] for name, source in milestone.facts.items()})
+    for file in files:
+        for name, value in file.body.concludes.items():
+            types.setdefault(name, type(value).__name__)
+    return types
+
+
+def samples(types: Mapping[str, str], windows: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """A typed sample of every fact, by root; `any` stands out and is left away."""
+    roots: dict[str, dict[str, Any]] = {root: {} for root in ("args", "model", "gpu", "run", "load", "w")}
+    for name, kind in types.items():
+        root, _, leaf = name.partition(".")
+        if kind in SAMPLES:
+            roots[root][leaf] = SAMPLES[kind]
+    roots["w"] = dict.fromkeys(windows, 0.5)
+    return roots

@@ -1,0 +1,1 @@
+"""The lint rules, by what they look at: patterns, conditions, proofs, identity."""

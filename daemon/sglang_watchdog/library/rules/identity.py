@@ -1,0 +1,101 @@
+"""What a signature is called and points at: targets that exist, ids that are never reused, revisions that rise."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...config.faults import Fault, nearest
+from ...model.words import Kind, Severity, Status
+from ..files import SignatureFile
+from ..lock import detecting_hash
+from .base import Rule, Shelf
+
+
+def check_explains(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
+    for index, target in enumerate(file.body.explains):
+        if target not in shelf.topics and target not in shelf.ids:
+            yield file.fault(
+                "SIG031",
+                ("explains", index),
+                f"`{target}` is neither a topic nor a signature",
+                help=nearest(target, shelf.topics | shelf.ids),
+            )
+        if target == file.body.id:
+            yield file.fault("SIG031", ("explains", index), "a signature cannot explain itself")
+
+
+def check_until(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
+    absence = file.body.absence_valid_only_if
+    if absence is not None and absence.until not in shelf.milestones:
+        yield file.fault(
+            "SIG032",
+            ("absence_valid_only_if", "until"),
+            f"there is no milestone `{absence.until}`",
+            help=nearest(absence.until, shelf.milestones),
+        )
+
+
+def check_concludes(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
+    for name in file.body.concludes:
+        if name.startswith(("args.", "load.")):
+            yield file.fault(
+                "SIG033",
+                ("concludes", name),
+                f"`{name}` is read from the server, not concluded",
+                key=True,
+                help="Conclude a fact of the run: `run.triton_moe: inactive`.",
+            )
+
+
+def check_words(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
+    if not file.body.remediation and (file.body.severity or file.signature.severity) is not Severity.INFO:
+        yield file.fault(
+            "SIG034",
+            ("title",),
+            "says what is wrong and not what to do",
+            key=True,
+            help="Add `remediation:` with steps, most likely first.",
+        )
+    if file.body.kind in (Kind.EXPECTED, Kind.MISSING) and file.body.status is Status.STABLE and not file.body.blind_spots:
+        yield file.fault("SIG034", ("status",), "a stable silence tells its blind spots", help="Add `blind_spots:`.")
+
+
+def check_lock(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
+    if shelf.locked is None or file.root != shelf.root or file.body.status in (Status.DRAFT, Status.RETIRED):
+        return
+    locked = shelf.locked.get(file.body.id)
+    digest = detecting_hash(file.body)
+    if locked is not None and locked.digest != digest and file.body.revision <= locked.revision:
+        yield file.fault(
+            "SIG051",
+            ("revision",),
+            "what it detects has changed and its revision has not",
+            help=f"Raise it to {locked.revision + 1}, then run `sglang-watchdog signatures lint --lock`.",
+        )
+    elif locked is None or (locked.digest, locked.revision) != (digest, file.body.revision):
+        yield file.fault(
+            "SIG051",
+            ("revision",),
+            "revisions.lock does not know this revision",
+            is_warning=True,
+            help="Run `sglang-watchdog signatures lint --lock`.",
+        )
+
+
+def check_retired(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
+    if file.body.id in shelf.retired and file.body.status is not Status.RETIRED:
+        yield file.fault(
+            "SIG052",
+            ("id",),
+            f"the id `{file.body.id}` is retired: {shelf.retired[file.body.id]}",
+            help="Choose a new id: findings of old days keep the old one.",
+        )
+
+
+RULES: Final = (
+    Rule("SIG031", "what it explains exists", check_explains),
+    Rule("SIG032", "a silence ends at a known milestone", check_until),
+    Rule("SIG033", "it concludes facts of its own", check_concludes),
+    Rule("SIG034", "it tells what to do, and a stable silence its blind spots", check_words),
+    Rule("SIG051", "the revision rises when what it detects changes", check_lock),
+    Rule("SIG052", "retired ids are not used again", check_retired),
+)
