@@ -39,9 +39,7 @@ def test_a_list_of_one_written_without_its_list_is_still_found():
 def test_a_fault_points_at_the_text_like_a_compiler():
     document = read_yaml("a: 1\nregex: '.*not found.*'\n", "moe/x.yaml")
 
-    assert document.fault(
-        ("regex",), "pattern has no literal", code="SIG012", note="every line", help="Add."
-    ).render() == (
+    assert document.fault(("regex",), "pattern has no literal", code="SIG012", note="every line", help="Add.").render() == (
         "moe/x.yaml:2:8: SIG012 pattern has no literal\n"
         "    2 | regex: '.*not found.*'\n"
         "               ^^^^^^^^^^^^^^^ every line\n"

@@ -125,9 +125,7 @@ def test_disabled_drafts_and_retired_signatures_are_not_in_the_library(folder):
 
 
 def test_an_operator_sets_severity_and_threshold(folder):
-    folder.good(
-        threshold="0.45", when="['w.p < threshold && args.x != \"threshold\"']", let="{p: 'median(power_ratio, 15s)'}"
-    )
+    folder.good(threshold="0.45", when="['w.p < threshold && args.x != \"threshold\"']", let="{p: 'median(power_ratio, 15s)'}")
 
     override = {"moe-default": Override(severity=Severity.CRITICAL, threshold=0.3)}
     signature = folder.load(override=override).library.signatures["moe-default"]

@@ -37,9 +37,7 @@ def test_a_stretch_repeats_a_line_in_order_of_time():
 
 
 def test_samples_name_fields_and_gpus():
-    steps = read_story("3s (sample gpu=0-1 power_w=250 power_limit_w=700 throttle=SwPowerCap,GpuIdle extra.remap=1)")[
-        1:
-    ]
+    steps = read_story("3s (sample gpu=0-1 power_w=250 power_limit_w=700 throttle=SwPowerCap,GpuIdle extra.remap=1)")[1:]
 
     assert [step.gpu for step in steps] == [0, 1]
     assert isinstance(steps[0], Sample)

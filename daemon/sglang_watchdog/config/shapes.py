@@ -42,30 +42,32 @@ def shape(document: Document, model: type[Model], *, code: str = "") -> tuple[Mo
 
 def faults_of(error: ValidationError, document: Document, model: type[BaseModel], *, code: str = "") -> list[Fault]:
     """Each complaint of pydantic as a fault in the document."""
-    return [_fault(dict(item), document, model, code) for item in error.errors(include_url=False)]
+    return [fault_of(dict(item), document, model, code) for item in error.errors(include_url=False)]
 
 
-def _fault(item: dict[str, Any], document: Document, model: type[BaseModel], code: str) -> Fault:
+def fault_of(item: dict[str, Any], document: Document, model: type[BaseModel], code: str, *, shown: Way | None = None) -> Fault:
+    """One complaint of pydantic as a fault. `shown`: where it stands in the document, if not where it stands in the model."""
     way: Way = tuple(item["loc"])
-    kind, context = item["type"], item.get("ctx", {})
+    place = way if shown is None else shown
+    kind = item["type"]
     name = str(way[-1]) if way else ""
     if kind == "extra_forbidden":
-        return document.fault(way, f"unknown key `{name}`", key=True, code=code, help=nearest(name, names_at(model, way[:-1])))
+        return document.fault(place, f"unknown key `{name}`", key=True, code=code, help=nearest(name, names_at(model, way[:-1])))
+    if kind == "union_tag_not_found":
+        kind, name, way = "missing", "type", (*way, "type")
     if kind == "missing":
-        return document.fault(way[:-1], f"`{name}` is missing{_inside(way[:-1])}", key=True, code=code, help=f"Add `{name}:`.")
-    if kind in ("literal_error", "enum"):
-        expected = str(context.get("expected", ""))
+        around = place[:-1] if place[-1:] == (name,) else place
+        return document.fault(around, f"`{name}` is missing{_inside(way[:-1])}", key=True, code=code, help=f"Add `{name}:`.")
+    if kind in ("literal_error", "enum", "union_tag_invalid"):
+        context = item.get("ctx", {})
+        expected = str(context.get("expected", context.get("expected_tags", "")))
         words = [word.strip(" '") for word in expected.replace(" or ", ",").split(",") if word.strip(" '")]
-        return document.fault(
-            way,
-            f"`{item['input']}` is not a value of `{_label(way)}`",
-            code=code,
-            help=nearest(str(item["input"]), words),
-        )
+        given = context["tag"] if kind == "union_tag_invalid" else item["input"]
+        return document.fault(place, f"`{given}` is not a value of `{_label(way)}`", code=code, help=nearest(str(given), words))
     message = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    if kind.endswith("_type") or kind.endswith("_parsing"):
+    if kind.endswith(("_type", "_parsing")) or kind not in ("value_error", "assertion_error"):
         message = f"`{_label(way)}`: {message[0].lower()}{message[1:]}, this is {_described(item['input'])}"
-    return document.fault(way, message, code=code)
+    return document.fault(place, message, code=code)
 
 
 def _inside(way: Way) -> str:
@@ -104,8 +106,27 @@ def names_at(model: type[BaseModel], way: Way) -> set[str]:
     """The keys accepted at `way` below `model`; of each branch where the type is a choice."""
     found: list[Any] = [model]
     for step in way:
-        found = [inner for annotation in found for inner in _below(annotation, step)]
+        below = [inner for annotation in found for inner in _below(annotation, step)]
+        found = below or [one for annotation in found for one in _models(annotation) if _is_tagged(one, step)]
     return {name for annotation in found for one in _models(annotation) for name in field_names(one)}
+
+
+def _is_tagged(model: type[BaseModel], tag: str | int) -> bool:
+    """True for the branch of a choice by `type` that has this tag."""
+    field = model.model_fields.get("type")
+    return field is not None and tag in get_args(field.annotation)
+
+
+def field_at(value: Any, way: Way) -> Any:
+    """The pydantic field that holds `way` below a validated value, or None where it is no field of a model."""
+    found = None
+    for step in way:
+        if isinstance(value, BaseModel):
+            found = type(value).model_fields.get(str(step))
+            value = getattr(value, str(step), None)
+        elif isinstance(value, (dict, list)):
+            value = value[step]  # type: ignore[index]
+    return found
 
 
 def _below(annotation: Any, step: str | int) -> Iterator[Any]:

@@ -78,7 +78,7 @@ class Document:
         is_warning: bool = False,
     ) -> Fault:
         """A fault that points at `way` in this document."""
-        place = self.at(way, key=key)
+        place = self.at(way, key=key) if self.text else Place(0, 0)
         return Fault(
             path=self.path,
             message=message,

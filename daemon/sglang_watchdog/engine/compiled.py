@@ -104,7 +104,10 @@ def _compile(signature: Signature) -> CompiledSignature:
     uses_gpus = any(name in GPU_SERIES or name.startswith(("extra.", "throttle.")) for name in names)
     reads_load = any(path.startswith("load.") for condition in (*when, *applies) for path in condition.paths)
     uses_log = reads_load or any(name in LOG_SERIES for name in names) or "steady" in signature.needs
-    windowed = signature.kind in (Kind.RATE, Kind.TELEMETRY, Kind.CORRELATION) and signature.absence is None
+    # With a match and no window over it, the line itself asks the question; otherwise every second does.
+    asked_by_line = bool(signature.match) and not any(name == "match" or name.startswith("match.") for name in names)
+    in_kind = signature.kind in (Kind.RATE, Kind.TELEMETRY, Kind.CORRELATION) and signature.absence is None
+    windowed = in_kind and not asked_by_line
     return CompiledSignature(signature, applies, when, conditions(signature.resolve_when), uses_gpus, uses_log, windowed)
 
 

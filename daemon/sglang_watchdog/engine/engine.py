@@ -324,6 +324,8 @@ class Engine:
     def _on_dump(self, dump: Dump) -> list[Change]:
         run = self.run
         line = line_at(dump.position, dump.text, dump.at_s)
+        if dump.update:
+            return self._on_new_args(dump, run)
         if run is not None and not self._prelude and run.dump is not None and joins(run, dump):
             run.nodes.add(str(dump.args.get("node_rank")))
             self._touch(run, dump.position.source, dump.at_s)
@@ -333,6 +335,8 @@ class Engine:
         run = self.run
         assert run is not None
         run.dump, run.dump_complete, run.phase = line, dump.complete, Phase.STARTING
+        if held and held[0].position.source == dump.position.source:
+            run.first_line = line_of(held[0])
         run.args, run.args_from = flattened(dump.args), dump.position.source
         run.nodes.add(str(dump.args.get("node_rank")))
         if dump.release_min is not None and dump.release_max is not None:
@@ -344,6 +348,14 @@ class Engine:
         for hit in held:
             changes += self._hit_in_run(hit, run, self.compiled.roles[hit.pattern])
         return [*changes, RunChanged(dump.at_s, self._view(run), Phase.UNKNOWN)]
+
+    @staticmethod
+    def _on_new_args(dump: Dump, run: RunState | None) -> list[Change]:
+        """`Global server args updated!` of a rank: the run goes on with other arguments."""
+        if run is not None and run.dump is not None:
+            run.args = run.args | flattened(dump.args)
+            run.version += 1
+        return []
 
     def _open_run(self, at_s: float | None, digest: str, line: LineEvidence, source: str) -> list[Change]:
         changes = self._close_run(at_s)
@@ -601,7 +613,7 @@ class Engine:
             self._count_match(item, hit, run)
             if item.is_windowed:
                 continue
-            if item.signature.unless:
+            if item.signature.unless or item.signature.yields_to:
                 if not self._unless.get(_block(hit), set()) & set(item.signature.unless):
                     self._deferred.append(
                         _Deferred(item, hit, run, (hit.at_s if hit.at_s is not None else self._now_s) + _DEFER_S)
@@ -612,11 +624,13 @@ class Engine:
 
     @staticmethod
     def _in_phase(signature: Signature, run: RunState | None) -> bool:
+        """A crash belongs to the phase that it ended: its traceback and the lines after it are of the start or of serving."""
         if run is None:
             return not signature.during
-        if run.phase in signature.not_during:
+        phases = {run.phase, run.crashed_in} if run.phase is Phase.CRASHED else {run.phase}
+        if phases & signature.not_during:
             return False
-        return not signature.during or run.phase in signature.during
+        return not signature.during or bool(phases & signature.during)
 
     def _count_match(self, item: CompiledSignature, hit: Hit, run: RunState | None) -> None:
         at_s = hit.at_s if hit.at_s is not None else self._at()
@@ -682,7 +696,13 @@ class Engine:
         if not due:
             return []
         self._deferred = [d for d in self._deferred if d not in due]
-        return [change for d in due for change in self._fire(d.item, d.hit, d.run)]
+        return [
+            change for d in due if not self._gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)
+        ]
+
+    def _gives_way(self, signature: Signature, run: RunState | None) -> bool:
+        """Whether a finding that says more stands already."""
+        return self.findings.stands(run.id if run is not None else None, signature.yields_to)
 
     # --- not said: expected and missing -----------------------------------------------------------------------------
 
@@ -714,7 +734,7 @@ class Engine:
                 if judged.verdict.answer is not Answer.YES:
                     silence = Silence(judged.verdict)
             self._silences[run.id, item.signature.id] = silence
-            if silence.verdict.answer is Answer.YES:
+            if silence.verdict.answer is Answer.YES and not self._gives_way(item.signature, run):
                 changes += self._conclude(item, run, silence, context)
             self._note_fault(item.signature, silence.verdict)
         return changes + (self._fold() if changes else [])
@@ -837,6 +857,8 @@ class Engine:
             self._remember(run, signature, verdict)
         key = self._key(signature, run, gpu=gpu.key if gpu else None)
         answer = verdict.answer
+        if answer is Answer.YES and signature.yields_to and self._gives_way(signature, run):
+            answer = Answer.NO
         if answer is not Answer.YES and signature.resolve_when and self.findings.state_of(key) is State.FIRING:
             answer = self._cleared(item, context)
         if answer is not Answer.YES and self.findings.state_of(key) is None:
@@ -1006,6 +1028,11 @@ class Engine:
                 )
         return out
 
+    def coverage_of_newest(self) -> list[Coverage]:
+        """Coverage of the newest run alone."""
+        newest = self.runs[-1].id if self.runs else None
+        return [entry for entry in self.coverage() if entry.run == newest]
+
     @staticmethod
     def _unseen(signature: Signature) -> Coverage:
         return Coverage(
@@ -1031,10 +1058,10 @@ class Engine:
 
     def _never_said(self, item: CompiledSignature, run: RunState) -> Verdict:
         signature = item.signature
-        if run.dump is None and signature.during and signature.during <= _START_PHASES:
+        if run.dump is None:
             return Verdict(
                 Answer.UNKNOWN,
-                "the log does not show the start of this run",
+                "not said in what was read, and the log does not show the start of this run",
                 "give the log from the server's start",
                 "read_since",
             )

@@ -86,6 +86,13 @@ class Findings:
         found = [record.finding for record in self._records.values() if record.state is not State.PENDING]
         return sorted(found, key=lambda f: (f.first_seen_s if f.first_seen_s is not None else float("-inf"), f.signature, f.id))
 
+    def stands(self, run: str | None, names: tuple[str, ...]) -> bool:
+        """Whether a finding of one of these topics or signatures fires in the run, or as hardware."""
+        return any(
+            r.state is State.FIRING and r.key.run in (run, None) and (r.signature.topic in names or r.signature.id in names)
+            for r in self._records.values()
+        )
+
     def state_of(self, key: Key) -> State | None:
         record = self._records.get(key)
         return record.state if record else None

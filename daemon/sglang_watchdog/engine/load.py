@@ -148,6 +148,16 @@ class Load:
             self.health_failures += access.count
             self.count("http_health_failed", at_s, access.count)
 
+    def by_rank(self) -> dict[str, dict[str, float | None]]:
+        """The newest numbers of each rank that speaks, by rank as the log prints it."""
+        return {
+            name: {
+                "running_requests": float(rank.running), "queue_requests": float(rank.queue),
+                "decode_tokens_per_s": rank.tokens_per_s, "kv_used_ratio": rank.kv_used,
+            }
+            for name, rank in self._ranks.items()
+        }  # fmt: skip
+
     def _alive(self, at_s: float) -> list[_RankLoad]:
         """Ranks whose last line is not much older than the newest: one that fell silent no longer counts."""
         return [rank for rank in self._ranks.values() if at_s - rank.at_s <= 60.0]

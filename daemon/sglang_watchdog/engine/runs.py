@@ -51,6 +51,7 @@ class RunState:
     started_at_s: float | None
     load: Load
     phase: Phase = Phase.UNKNOWN
+    crashed_in: Phase = Phase.UNKNOWN  # the phase that a crash ended
     ended_at_s: float | None = None
     closed: bool = False  # orderly stopped, or another run began
     release: Release = field(default_factory=Release)
@@ -144,6 +145,8 @@ class RunState:
             self.load.last_busy_line_s = line.at_s
         if name == "ready" and self.load.ready_s is None:
             self.load.ready_s = line.at_s
+        if self.phase is Phase.CRASHED and before is not Phase.CRASHED:
+            self.crashed_in = before
         if self.phase in ENDED and before not in ENDED:
             self.ended_at_s = line.at_s
             self.closed = self.phase is Phase.STOPPED

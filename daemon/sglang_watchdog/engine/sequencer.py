@@ -50,10 +50,8 @@ class Sequencer:
         return min(lows, default=_UNDATED)
 
     def drain(self) -> Iterator[Observation]:
-        """Everything ended: release all that is left, in order."""
-        for source in self._queues:
-            self._reached[source] = float("inf")
-        yield from self._release()
+        """Every source is quiet or has ended: release all that is held, in order. What comes later is ordered as before."""
+        yield from self._release(hold_back=False)
 
     @property
     def waiting(self) -> int:
@@ -64,12 +62,12 @@ class Sequencer:
         queue = self._queues[source]
         return queue[0][0] if queue else max(self._reached[source], self._clock[source])
 
-    def _release(self) -> Iterator[Observation]:
+    def _release(self, *, hold_back: bool = True) -> Iterator[Observation]:
         heap = [(queue[0][0], source) for source, queue in self._queues.items() if queue]
         heapq.heapify(heap)
         while heap:
             key, source = heap[0]
-            if any(self._blocks(other, key) for other in self._queues if other != source):
+            if hold_back and any(self._blocks(other, key) for other in self._queues if other != source):
                 return
             heapq.heappop(heap)
             queue = self._queues[source]

@@ -5,10 +5,10 @@ from functools import partial
 from typing import TypeVar
 
 import re2
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from ..config.faults import Fault, nearest
 from ..config.yaml_source import Document, Way
+from ..engine.releases import Version, contains
 from ..model.signature import Absence, Condition, Milestone, Pattern, Signature, Window
 from ..model.words import Severity
 from .conditions import BadCondition, compile_condition, with_threshold
@@ -80,6 +80,7 @@ class Compiler:
             resolve=self._group(body.resolve, body.id, "resolve.", ("resolve",)),
             resolve_when=self._conditions(body.resolve_when, "resolve_when", limit),
             explains=tuple(body.explains),
+            yields_to=tuple(body.yields_to),
             evidence_series=tuple(body.evidence.series),
             evidence_facts=tuple(body.evidence.facts),
             blind_spots=body.blind_spots,
@@ -100,8 +101,9 @@ class Compiler:
     def specifier(self, text: str, way: Way) -> str:
         """`text`, with a fault if it is no PEP 440 specifier."""
         try:
-            SpecifierSet(text)
-        except InvalidSpecifier:
+            for clause in text.split(",") if text.strip() else ():
+                contains(clause.strip() or "?", Version("0"))
+        except ValueError:
             self._fault(way, f"`{text}` is not a release range", 'Write it like ">=0.4.7,<=0.5.23" (PEP 440).')
         return text
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..config.faults import Fault, nearest
+from ..config.yaml_source import Document, Way
 from ..model.signature import Library, Milestone, Pattern
 from ..model.words import Severity, Status
 from .compile import Compiler
@@ -44,6 +45,7 @@ class Loaded:
     library: Library
     faults: tuple[Fault, ...] = ()
     files: tuple[SignatureFile, ...] = ()
+    milestone_patterns: tuple[tuple[Document, Mapping[str, Pattern], Mapping[str, Way]], ...] = ()  # a folder each
 
     @property
     def errors(self) -> tuple[Fault, ...]:
@@ -64,6 +66,7 @@ class _Reading:
     releases: tuple[str, ...] = ()
     files: dict[str, SignatureFile] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    milestone_files: list[tuple[Document, Mapping[str, Pattern], Mapping[str, Way]]] = field(default_factory=list)
 
 
 def load(
@@ -87,6 +90,7 @@ def load(
         library=_library(reading, frozenset(disable), drafts),
         faults=tuple(reading.faults),
         files=tuple(reading.files.values()),
+        milestone_patterns=tuple(reading.milestone_files),
     )
 
 
@@ -149,6 +153,7 @@ def _read_milestones(folder: Path, reading: _Reading) -> None:
         if not compiler.faults:
             reading.milestones.append(milestone)
             reading.milestone_patterns.update({name: compiler.patterns[name] for name in milestone.patterns})
+    reading.milestone_files.append((document, compiler.patterns, compiler.ways))
 
 
 def _read_signatures(folder: Path, reading: _Reading, overrides: Mapping[str, Override]) -> None:

@@ -175,6 +175,9 @@ class SignatureBody(Shape):
     resolve: Group | None = None
     resolve_when: Conditions = []
     explains: Texts = []
+    yields_to: Texts = Field(
+        default=[], description="Topics or ids; while one of their findings stands in the run, this one is not raised"
+    )
     evidence: EvidenceBody = EvidenceBody()
     blind_spots: str = ""
     tags: Texts = []

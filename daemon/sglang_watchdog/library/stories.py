@@ -149,9 +149,7 @@ def _observations(kind: str, rest: str, at_s: float, number: int) -> Iterator[Ob
     elif kind == "process":
         known = {field.name for field in fields(ProcessSeen)}
         _refuse(set(values) - known, known, number)
-        yield ProcessSeen(
-            **{"at_s": at_s, "source": SOURCE, "pid": 1, "role": "scheduler", "state": "running", **values}
-        )
+        yield ProcessSeen(**{"at_s": at_s, "source": SOURCE, "pid": 1, "role": "scheduler", "state": "running", **values})
     else:
         raise BadStory(number, f"`({kind})` is none of watermark, gap, sample, xid, event, probe, process, joined-late")
 

@@ -81,6 +81,7 @@ class Dump:
     complete: bool = True  # False: the line was cut, `args` holds what could be read
     release_min: str | None = None  # the releases whose field set this is, oldest and newest; None if no sampled one fits
     release_max: str | None = None
+    update: bool = False  # `Global server args updated!` of a rank: the run goes on with other arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

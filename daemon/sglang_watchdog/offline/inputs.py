@@ -83,7 +83,7 @@ def _opened(one: Input) -> IO[bytes]:
     if one.path is None:
         return sys.stdin.buffer
     if one.is_gzip:
-        return gzip.open(one.path, "rb")
+        return gzip.open(one.path, "rb")  # type: ignore[return-value]  # GzipFile reads like any file
     return one.path.open("rb")
 
 

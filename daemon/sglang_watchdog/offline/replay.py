@@ -189,7 +189,7 @@ class _maybe:
         self._file = path.open("ab", buffering=0) if path is not None else None
 
     def __enter__(self) -> "IO[bytes] | None":
-        return self._file  # type: ignore[return-value]
+        return self._file
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:

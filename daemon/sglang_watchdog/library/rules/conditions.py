@@ -79,21 +79,15 @@ def check_facts(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
         for use in uses(expression):
             if use.root == "w":
                 if use.name not in windows:
-                    yield file.fault(
-                        "SIG023", way, f"`{use.full}` is not declared in `let`", help=nearest(use.name, windows)
-                    )
+                    yield file.fault("SIG023", way, f"`{use.full}` is not declared in `let`", help=nearest(use.name, windows))
             elif use.full not in shelf.facts:
                 yield file.fault("SIG023", way, f"nothing sets the fact `{use.full}`", help=_near(use.full, shelf))
     for index, name in enumerate(file.body.evidence.facts):
         if name not in shelf.facts:
-            yield file.fault(
-                "SIG023", ("evidence", "facts", index), f"nothing sets the fact `{name}`", help=_near(name, shelf)
-            )
+            yield file.fault("SIG023", ("evidence", "facts", index), f"nothing sets the fact `{name}`", help=_near(name, shelf))
     for name in (name for example in file.body.examples for name in example.given):
         if name not in shelf.facts:
-            yield file.fault(
-                "SIG023", ("examples",), f"`given` sets `{name}`, which nothing else sets", help=_near(name, shelf)
-            )
+            yield file.fault("SIG023", ("examples",), f"`given` sets `{name}`, which nothing else sets", help=_near(name, shelf))
 
 
 def _near(name: str, shelf: Shelf) -> str:
@@ -158,9 +152,7 @@ def _literals(text: str) -> list[str]:
 
 
 def check_series(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
-    text = " ".join(
-        [*(expression for expression, _ in expressions(file)), *(f"w.{name}" for name in _names(file.body.summary))]
-    )
+    text = " ".join([*(expression for expression, _ in expressions(file)), *(f"w.{name}" for name in _names(file.body.summary))])
     for window in file.signature.windows:
         if not re.search(rf"\bw\.{window.name}\b", text.replace("w.w.", "w.")):
             yield file.fault(
@@ -172,9 +164,7 @@ def check_series(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
                 help="Use it in `when` or the summary, or remove it.",
             )
         if window.series.startswith("match") and not file.signature.match:
-            yield file.fault(
-                "SIG026", ("let", window.name), "`match` is a series only of a signature that has `match:`"
-            )
+            yield file.fault("SIG026", ("let", window.name), "`match` is a series only of a signature that has `match:`")
         if window.series.startswith("match."):
             known = set().union(*(groups(file.patterns[name]) for name in file.signature.match), set())
             if window.series[6:] not in known:
@@ -211,9 +201,7 @@ def check_summary(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
             try:
                 format(SAMPLES.get(kind, 0.5), spec)
             except ValueError:
-                yield file.fault(
-                    "SIG027", ("summary",), f"`{{{name}:{spec}}}`: a value of type {kind} cannot be written so"
-                )
+                yield file.fault("SIG027", ("summary",), f"`{{{name}:{spec}}}`: a value of type {kind} cannot be written so")
 
 
 RULES: Final = (

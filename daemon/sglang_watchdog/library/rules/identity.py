@@ -55,11 +55,7 @@ def check_words(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
             key=True,
             help="Add `remediation:` with steps, most likely first.",
         )
-    if (
-        file.body.kind in (Kind.EXPECTED, Kind.MISSING)
-        and file.body.status is Status.STABLE
-        and not file.body.blind_spots
-    ):
+    if file.body.kind in (Kind.EXPECTED, Kind.MISSING) and file.body.status is Status.STABLE and not file.body.blind_spots:
         yield file.fault("SIG034", ("status",), "a stable silence tells its blind spots", help="Add `blind_spots:`.")
 
 

@@ -94,11 +94,7 @@ def check_replays(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
     for index, example in enumerate(file.body.examples):
         if (example.line is None) == (example.replay is None) and not (file.body.kind is Kind.FLAG or example.given):
             yield file.fault("SIG045", ("examples", index), "an example needs either `line` or `replay`")
-        if (
-            example.replay
-            and "\n" not in example.replay.strip()
-            and example.replay.strip().endswith((".log", ".replay"))
-        ):
+        if example.replay and "\n" not in example.replay.strip() and example.replay.strip().endswith((".log", ".replay")):
             path = file.path.parent / "replays" / example.replay.strip()
             if not path.is_file():
                 beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []

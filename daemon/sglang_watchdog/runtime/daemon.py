@@ -1,0 +1,355 @@
+"""The daemon: sources into one queue, one consumer that scans and judges, one writer; the only place with tasks and signals."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+import uvicorn
+
+from ..library.load import Loaded, load
+from ..model.finding import Change
+from ..model.observation import Gap, GpuEvent, Observation, Opened, Sample, Watermark
+from ..model.signature import Library
+from ..parse.zone import Zone
+from ..scan.patterns import PatternSet, compile_patterns
+from ..sinks.ledger import Ledger
+from ..sinks.metrics import BoardCollector, Health
+from ..sinks.state import Board, RankLoad, Reload
+from ..sinks.web.app import create
+from ..sinks.web.broadcast import Broadcast
+from ..sinks.web.parts import Parts, WebSettings
+from ..sinks.web.security import is_loopback, refuse_open_bind
+from ..sinks.web.tokens import TokenStore
+from ..sources.block import Block
+from ..sources.telemetry_writer import RecordingWriter
+from .clock import LogClock, WallClock
+from .feeds import Feed, GpuFeed, gpu_feed, log_feeds
+from .plan import Plan, ServerPlan
+from .supervise import supervised
+from .systemd import Notifier
+from .view import source_statuses
+from .watch import ResumeAt, ServerWatch, resume_from_json
+
+QUEUE: Final = 512  # events; when it is full the sources wait, and the log is the buffer
+_TOGETHER: Final = 64  # events judged before one commit
+_HOUSEKEEPING_S: Final = 1.0
+_COVERAGE_EVERY: Final = 5
+_SETTLE_S: Final = 3.0  # --clock log: quiet for this long, then the newest second is judged too
+_BACKLOG: Final = 2_000
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event on its way to the consumer. `server` None: for all (GPU samples)."""
+
+    server: str | None
+    source: str
+    event: Any
+
+
+class Daemon:
+    """Built from a plan, run once."""
+
+    def __init__(self, plan: Plan, version: str, *, tokens: TokenStore, say: Callable[[str], None] = lambda _: None) -> None:
+        self.plan = plan
+        self._version = version
+        self._tokens = tokens
+        self._say = say
+        self._loaded: Loaded = load(plan.signatures)
+        self.library: Library = self._loaded.library
+        self._patterns: PatternSet = compile_patterns(self.library, "auto")
+        self._clock: WallClock | LogClock = LogClock() if plan.clock == "log" else WallClock()
+        self._inbox: asyncio.Queue[Item] = asyncio.Queue(QUEUE)
+        self.watches: dict[str, ServerWatch] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._gpu_feed: GpuFeed | None = None
+        self._recorder = RecordingWriter(plan.record) if plan.record is not None else None
+        self._broadcast = Broadcast()
+        self.board = Board(
+            version=version, started_at_s=time.time(), servers=[server.name for server in plan.servers], topics=self.library.topics,
+            library_version=self.library.version, clock=plan.clock,
+        )  # fmt: skip
+        self.ledger = Ledger(_ledger_path(plan), on_committed=self._committed, on_state=self._ledger_state)
+        self._stop = asyncio.Event()
+        self._taken = 0
+        self._last_item_s = time.monotonic()
+        self._is_settled = True
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._positions: dict[str, Any] = {}
+        self.port = plan.port
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until SIGTERM or SIGINT (or `stop`)."""
+        self._loop = asyncio.get_running_loop()
+        notifier = Notifier()
+        with self._signals(notifier):
+            server_socket = self._bind()
+            self._open_watches()
+            server = _Server(uvicorn.Config(self._application(), log_config=None, access_log=False, server_header=False, lifespan="off",
+                                            timeout_graceful_shutdown=2))  # fmt: skip
+            tasks = [
+                asyncio.create_task(self._pump(), name="pump"),
+                asyncio.create_task(server.serve(sockets=[server_socket]), name="http"),
+                asyncio.create_task(self._housekeeping(notifier), name="housekeeping"),
+                *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
+            ]
+            if self._gpu_feed is not None:
+                tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
+            self.board.set_ready("")
+            self._say(f"http://{self.plan.host}:{self.port}/")
+            notifier.ready(f"watching {len(self.watches)} servers, {len(self._feeds)} logs")
+            await self._stop.wait()
+            notifier.stopping()
+            await self._shut_down(server, tasks)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def _shut_down(self, server: "_Server", tasks: list[asyncio.Task[Any]]) -> None:
+        server.should_exit = True
+        self._broadcast.close()
+        http = next(task for task in tasks if task.get_name() == "http")
+        for task in tasks:
+            if task is not http:
+                task.cancel()
+        await asyncio.wait([http], timeout=5.0)
+        http.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._drain()
+        await asyncio.to_thread(self.ledger.close)
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _drain(self) -> None:
+        """What had been read when the end came is still judged and recorded."""
+        while not self._inbox.empty():
+            self._record(self._take(self._inbox.get_nowait()))
+        self._commit_positions()
+
+    @contextlib.contextmanager
+    def _signals(self, notifier: Notifier) -> Any:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(self._hang_up(notifier)))
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+
+    async def _hang_up(self, notifier: Notifier) -> None:
+        notifier.reloading()
+        outcome = await self.reload()
+        notifier.ready("reloaded" if outcome.was_successful else f"reload refused: {outcome.error}")
+
+    # --- HTTP ------------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> socket.socket:
+        """The listening socket; a taken port moves to the next free one only where the plan allows."""
+        addresses = sorted({info[4][0] for info in socket.getaddrinfo(self.plan.host, None, type=socket.SOCK_STREAM)})
+        refuse_open_bind([str(address) for address in addresses], self._tokens)
+        family = socket.AF_INET6 if ":" in str(addresses[0]) else socket.AF_INET
+        tries = range(self.plan.port, self.plan.port + 50) if self.plan.port_may_move else [self.plan.port]
+        for port in tries:
+            candidate = socket.socket(family, socket.SOCK_STREAM)
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind((str(addresses[0]), port))
+                candidate.listen(128)
+                candidate.setblocking(False)
+            except OSError as error:
+                candidate.close()
+                if port == tries[-1]:
+                    raise PortTakenError(f"{self.plan.host}:{self.plan.port}: {error.strerror}") from error
+                continue
+            self.port = candidate.getsockname()[1]
+            return candidate
+        raise PortTakenError(f"{self.plan.host}: no free port from {self.plan.port}")
+
+    def _application(self) -> Any:
+        collector = BoardCollector(self.board, health=self._health)
+        host = self.plan.host
+        parts = Parts(
+            board=self.board, ledger=self.ledger, library=lambda: self.library, collector=collector, broadcast=self._broadcast,
+            tokens=self._tokens, reload=self.reload, settings=WebSettings(is_loopback=host == "localhost" or is_loopback(host)),
+        )  # fmt: skip
+        return create(parts)
+
+    def _health(self) -> Health:
+        return Health(ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog)
+
+    # --- sources ---------------------------------------------------------------------------------------------------
+
+    def _open_watches(self) -> None:
+        known = self.ledger.positions()
+        for server in self.plan.servers:
+            feeds = log_feeds(server, {name: resume_from_json(value) for name, value in known.items()})
+            self._feeds |= {feed.name: feed for feed in feeds}
+            self.watches[server.name] = self._watch(server, {feed.name: feed.resume for feed in feeds})
+        self._gpu_feed = gpu_feed(self.plan)
+
+    def _watch(self, server: ServerPlan, sources: dict[str, ResumeAt]) -> ServerWatch:
+        started = replace(server.engine, daemon_started_s=self.ledger.first_started_s)
+        zone = server.zone or Zone.utc(certain=False)
+        return ServerWatch(
+            replace(server, engine=started), self.library, self._patterns, self._clock, zone, sources=sources,
+            telemetry=self.plan.telemetry != "none",
+        )  # fmt: skip
+
+    async def _read(self, feed: Feed) -> None:
+        async def once() -> None:
+            async for event in feed.events():
+                await self._inbox.put(Item(feed.server, feed.name, event))
+
+        await supervised(f"source {feed.name}", once, lambda why: self._inbox_gap(feed.name, feed.server, why))
+
+    async def _sample(self, feed: GpuFeed) -> None:
+        async def put(observation: Observation) -> None:
+            await self._inbox.put(Item(None, "gpus", observation))
+
+        await supervised("gpus", lambda: feed.run(put), lambda why: self._inbox_gap("gpus", None, why))
+
+    def _inbox_gap(self, source: str, server: str | None, why: str) -> None:
+        gap = Gap(source=source, from_s=None, to_s=None, reason=f"failed: {why}")
+        with contextlib.suppress(asyncio.QueueFull):
+            self._inbox.put_nowait(Item(server, source, gap))
+
+    # --- the consumer ------------------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        while True:
+            item = await self._inbox.get()
+            changes = self._take(item)
+            for _ in range(_TOGETHER):
+                if self._inbox.empty():
+                    break
+                changes += self._take(self._inbox.get_nowait())
+            self._record(changes)
+            while self.ledger.backlog > _BACKLOG:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+
+    def _take(self, item: Item) -> list[Change]:
+        """Scan and judge one event. An exception here is our bug: counted, said, and the engine goes on."""
+        self._taken += 1
+        if not isinstance(item.event, Watermark):
+            self._last_item_s, self._is_settled = time.monotonic(), False
+        watches = self.watches.values() if item.server is None else [self.watches[item.server]]
+        changes: list[Change] = []
+        if isinstance(item.event, Sample):
+            self.board.add_sample(item.event)
+        if self._recorder is not None and isinstance(item.event, Sample | GpuEvent):
+            self._recorder.write(item.event)
+        for watch in watches:
+            try:
+                changes += _feed(watch, item.event, time.time())
+            except Exception:
+                self.board.count_engine_error()
+                log.exception("engine error", server=watch.plan.name, source=item.source, event_type=type(item.event).__name__)
+        return changes
+
+    def _record(self, changes: list[Change]) -> None:
+        for change in changes:
+            self.board.apply(change)
+        positions = {name: value for watch in self.watches.values() for name, value in watch.positions().items()}
+        moved = {name: value for name, value in positions.items() if self._positions.get(name) != value}
+        if changes or moved:
+            self._positions |= moved
+            self.ledger.commit(changes, moved)
+
+    def _commit_positions(self) -> None:
+        self._record([])
+
+    def _committed(self, recorded: Any) -> None:
+        if recorded and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._broadcast.notify)
+
+    def _ledger_state(self, state: Any) -> None:
+        log.warning("ledger", durable=state.is_durable, because=state.because, do=state.do)
+
+    # --- housekeeping ------------------------------------------------------------------------------------------------
+
+    async def _housekeeping(self, notifier: Notifier) -> None:
+        beats, taken = 0, -1
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            beats += 1
+            self._settle()
+            for name, watch in self.watches.items():
+                run = watch.engine.run
+                ranks = run.load.by_rank() if run is not None else {}
+                self.board.set_load(name, {rank: RankLoad(**values) for rank, values in ranks.items()})
+                if beats % _COVERAGE_EVERY == 1:
+                    self.board.set_coverage(name, watch.engine.coverage_of_newest())
+                await asyncio.sleep(0)
+            self.board.set_sources(source_statuses(self.watches, self._feeds, self._gpu_feed))
+            self.board.set_nvml(is_up=self._gpu_feed is not None and self._gpu_feed.is_up)
+            if notifier.watchdog_s is not None and (self._taken != taken or self._inbox.empty()):
+                # A stuck consumer leaves the queue full and the count still: then no ping.
+                notifier.alive(f"{self._taken} events judged, {self._inbox.qsize()} waiting")
+            taken = self._taken
+
+    def _settle(self) -> None:
+        if isinstance(self._clock, LogClock) and not self._is_settled and self._inbox.empty():
+            if time.monotonic() - self._last_item_s < _SETTLE_S:
+                return
+            self._is_settled = True
+            self._record([change for watch in self.watches.values() for change in watch.settle()])
+
+    async def reload(self) -> Reload:
+        """Read the signatures again; refused whole if anything is wrong, so that a typo never blinds a running watchdog."""
+        loaded = await asyncio.to_thread(load, self.plan.signatures)
+        if loaded.errors:
+            outcome = Reload(
+                was_successful=False, at_s=time.time(), error="; ".join(f.render().splitlines()[0] for f in loaded.errors[:3])
+            )
+            log.error("reload refused", faults=len(loaded.errors), first=loaded.errors[0].render())
+        else:
+            patterns = await asyncio.to_thread(compile_patterns, loaded.library, "auto")
+            self._loaded, self.library, self._patterns = loaded, loaded.library, patterns
+            changes = [change for watch in self.watches.values() for change in watch.reload(loaded.library, patterns)]
+            self.board.set_library(loaded.library.topics, loaded.library.version)
+            self._record(changes)
+            outcome = Reload(was_successful=True, at_s=time.time())
+            log.info("reloaded", signatures=len(loaded.library.signatures))
+        self.board.set_reload(outcome)
+        return outcome
+
+
+class PortTakenError(Exception):
+    """The address cannot be bound."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the daemon has them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def _feed(watch: ServerWatch, event: Any, wall_s: float) -> list[Change]:
+    if isinstance(event, Block):
+        return watch.on_block(event, wall_s)
+    if isinstance(event, Gap | Opened | Watermark) and event.source != "gpus":
+        return watch.on_event(event, wall_s)
+    return watch.on_observation(event, wall_s) if not hasattr(event, "after") else []
+
+
+def _ledger_path(plan: Plan) -> Path | None:
+    return plan.state_dir / "ledger.sqlite3" if plan.state_dir is not None else None
+
+
+__all__ = ["AsyncIterator", "Daemon", "PortTakenError"]

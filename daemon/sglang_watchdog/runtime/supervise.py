@@ -1,0 +1,34 @@
+"""Keeps a part running: what fails is said, waited for and begun again, and takes nothing else down."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+_FIRST_WAIT_S: Final = 0.5
+_LONGEST_WAIT_S: Final = 60.0
+_GOOD_AFTER_S: Final = 60.0  # a part that ran this long starts again without a long wait
+
+log = structlog.get_logger()
+
+
+async def supervised(name: str, run: Callable[[], Awaitable[None]], failed: Callable[[str], None]) -> None:
+    """Run a part for ever; it ends when it returns by itself. `failed` is told each failure in words."""
+    wait_s = _FIRST_WAIT_S
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        try:
+            await run()
+            return
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a part dies of, the others go on; it is said and counted
+            text = f"{type(error).__name__}: {error}"
+            failed(text)
+            log.error("part failed", part=name, error=text, retry_s=wait_s, exc_info=wait_s == _FIRST_WAIT_S)
+        if loop.time() - began > _GOOD_AFTER_S:
+            wait_s = _FIRST_WAIT_S
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)

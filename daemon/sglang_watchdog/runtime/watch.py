@@ -1,0 +1,181 @@
+"""One watched server: its scanners and its engine, fed with what its sources deliver. Synchronous; the pump calls it."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine.engine import Engine
+from ..engine.runs import RunState
+from ..model.finding import Change
+from ..model.observation import Gap, Observation, Opened, Tally, Watermark
+from ..model.signature import Library
+from ..parse.zone import Zone
+from ..scan.patterns import PatternSet
+from ..scan.scanner import Scanner
+from ..sources.block import Block
+from ..sources.position import SourcePosition, UnknownPosition, position_from_json
+from .clock import LogClock, WallClock
+from .plan import ServerPlan
+
+_REMEMBERED_BLOCKS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAt:
+    """Where a log is to be read again after a restart: the block that holds the current run's first line."""
+
+    position: SourcePosition | None
+    line: int = 0  # lines before it belong to an earlier run
+
+    def to_json(self) -> dict[str, Any]:
+        return {"position": self.position.to_json() if self.position is not None else None, "line": self.line}
+
+
+def resume_from_json(stored: Mapping[str, Any]) -> ResumeAt:
+    """What `to_json` wrote; something else begins anew."""
+    position = stored.get("position")
+    try:
+        return ResumeAt(position_from_json(position) if position is not None else None, int(stored.get("line", 0)))
+    except (UnknownPosition, TypeError, ValueError):
+        return ResumeAt(None)
+
+
+@dataclass(slots=True)
+class _Log:
+    """One log while it is read."""
+
+    scanner: Scanner
+    skip_before_line: int = 0  # in the first generation only
+    generation: int | None = None
+    blocks: deque[tuple[int, int, SourcePosition | None]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BLOCKS))
+    resume: ResumeAt = field(default_factory=lambda: ResumeAt(None))
+    lines: int = 0
+    bytes: int = 0
+    sglang_lines: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    last_line_s: float | None = None
+    from_start: bool | None = None
+
+
+class ServerWatch:
+    """Scanners, engine and places to resume from, for one server."""
+
+    def __init__(
+        self,
+        plan: ServerPlan,
+        library: Library,
+        patterns: PatternSet,
+        clock: WallClock | LogClock,
+        zone: Zone,
+        *,
+        sources: Mapping[str, ResumeAt],
+        telemetry: bool,
+    ) -> None:
+        """`sources` are all logs of the server by source name, with where each is taken up."""
+        self.plan = plan
+        self.zone = zone
+        self.engine = Engine(library, server=plan.name, settings=plan.engine)
+        self._clock = clock
+        self._library = library
+        self.logs: dict[str, _Log] = {}
+        for name, resume in sources.items():
+            self.add_log(name, resume, patterns)
+        if telemetry:
+            self.engine.announce("gpus")
+
+    def add_log(self, name: str, resume: ResumeAt, patterns: PatternSet) -> None:
+        """Take up a log; the engine waits for it from now on."""
+        self.logs[name] = _Log(Scanner(self._library, name, zone=self.zone, patterns=patterns), resume.line, resume=resume)
+        self.engine.announce(name)
+
+    def on_block(self, block: Block, wall_s: float) -> list[Change]:
+        """Scan a block and feed what was recognised."""
+        log = self.logs[block.source]
+        if log.generation is None:
+            log.generation = block.generation
+        elif block.generation != log.generation:
+            log.generation, log.skip_before_line = block.generation, 0
+        log.blocks.append((block.generation, block.line, block.before))
+        observations = log.scanner.feed(block.data, offset=block.offset, line=block.line)
+        if block.was_cut:
+            observations += log.scanner.finish()
+        before = self.engine.run
+        changes: list[Change] = []
+        for observation in observations:
+            if self._note(log, observation, wall_s):
+                changes += self.engine.feed(observation)
+        self._note_run(before)
+        return changes
+
+    def on_event(self, event: Gap | Opened | Watermark, wall_s: float) -> list[Change]:
+        """A gap, a new file, or "read to the end at that time"."""
+        log = self.logs.get(event.source)
+        if isinstance(event, Watermark):
+            moved = self._clock.watermark(event.source, event.at_s)
+            return self.engine.feed(moved) if moved is not None else []
+        if isinstance(event, Gap):
+            if log is not None:
+                log.gaps.append(event)
+                del log.gaps[:-100]
+            return self.engine.feed(event)
+        return []  # the scanner says Opened itself, with the format that it found
+
+    def on_observation(self, observation: Observation, wall_s: float) -> list[Change]:
+        """Samples, probes, processes, commands."""
+        at_s = getattr(observation, "at_s", None)
+        if at_s is not None and not isinstance(observation, Watermark):
+            self._clock.newest(at_s, wall_s)
+        return self.engine.feed(observation)
+
+    @property
+    def zone_text(self) -> str:
+        """The zone of the stamps, with how it is known."""
+        return self.zone.name + ("" if self.zone.certain else " (assumed)")
+
+    def reload(self, library: Library, patterns: PatternSet) -> list[Change]:
+        """Judge with a new library from here on; what scanners carry from line to line stays."""
+        self._library = library
+        for log in self.logs.values():
+            log.scanner.use(patterns)
+        return self.engine.reload(library)
+
+    def settle(self) -> list[Change]:
+        """All sources have been quiet for a while."""
+        before = self.engine.run
+        changes = self.engine.settle()
+        self._note_run(before)
+        return changes
+
+    def positions(self) -> dict[str, Any]:
+        """Where each log is to be taken up after a restart, as JSON by source name."""
+        return {name: log.resume.to_json() for name, log in self.logs.items()}
+
+    def _note(self, log: _Log, observation: Observation, wall_s: float) -> bool:
+        """Count, and say whether the engine is to see it: lines of an earlier run are passed over after a restart."""
+        if isinstance(observation, Tally):
+            log.lines += observation.lines
+            log.bytes += observation.bytes
+            log.sglang_lines += observation.sglang_lines
+        elif isinstance(observation, Opened):
+            log.from_start = observation.from_start
+        position = getattr(observation, "position", None)
+        if position is not None and position.line < log.skip_before_line:
+            return False
+        at_s = getattr(observation, "at_s", None)
+        if at_s is not None:
+            log.last_line_s = at_s
+            self._clock.newest(at_s, wall_s)
+        return True
+
+    def _note_run(self, before: RunState | None) -> None:
+        """When a run began, remember where its first line stands."""
+        run = self.engine.run
+        if run is None or run is before or run.first_line is None:
+            return
+        log = self.logs.get(run.first_line.source)
+        if log is None:
+            return
+        at = next((b for b in reversed(log.blocks) if b[1] <= run.first_line.line and b[0] == log.generation), None)
+        if at is not None:
+            log.resume = ResumeAt(at[2], run.first_line.line)

@@ -1,0 +1,124 @@
+"""Compiles the library's patterns: what to search a block for, and the exact check of one record."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..model.signature import Library, Pattern
+from .literals import Literal, required
+from .search import Search, build_search
+
+_BATCH_HEADS: Final = ("Prefill batch", "Decode batch")
+
+# What the scanner itself looks for, beside the library's patterns.
+DUMP: Final = Literal(b"server_args=")
+DUMP_UPDATE: Final = Literal(b"Global server args updated!")
+TRACEBACK: Final = Literal(b"Traceback (most recent call last):")
+BAR_SLOW: Final = Literal(b"s/it]")
+BAR_FAST: Final = Literal(b"/s]")
+OWN: Final = (DUMP, DUMP_UPDATE, TRACEBACK, BAR_SLOW, BAR_FAST)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One pattern, ready to be checked against a message."""
+
+    pattern: Pattern
+    starts: tuple[str, ...]
+    contains: tuple[str, ...]
+    regex: re.Pattern[str] | None
+
+    def match(self, message: str) -> Mapping[str, str] | None:
+        """Return what the named groups captured if the message matches, else None."""
+        text = _folded(message) if self.pattern.ignore_case else message
+        if self.starts and not text.startswith(self.starts):
+            return None
+        if not all(needle in text for needle in self.contains):
+            return None
+        if self.regex is None:
+            return {}
+        found = self.regex.search(message)
+        if found is None:
+            return None
+        return {name: value for name, value in found.groupdict().items() if value is not None}
+
+
+def compile_pattern(pattern: Pattern) -> Compiled:
+    """Compile one pattern. Case is folded for ASCII letters only, and `\\w \\d \\s` mean ASCII, as in the block engines.
+
+    Raises:
+        re.error: the regex does not parse; lint says where.
+    """
+    fold = _folded if pattern.ignore_case else str
+    flags = re.ASCII | (re.IGNORECASE if pattern.ignore_case else 0)
+    regex = re.compile(pattern.regex, flags) if pattern.regex is not None else None
+    return Compiled(pattern, tuple(map(fold, pattern.starts)), tuple(map(fold, pattern.contains)), regex)
+
+
+_FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def _folded(text: str) -> str:
+    return text.translate(_FOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternSet:
+    """All patterns of a library and the search that finds the lines worth checking.
+
+    `patterns_of[i]` are the indices of the patterns whose literal is number i of the search; `always` those without any
+    literal; `on_batches` those aimed at batch lines, which are far too many to search for.
+    """
+
+    compiled: tuple[Compiled, ...]
+    search: Search
+    patterns_of: tuple[tuple[int, ...], ...]
+    own: Mapping[Literal, int]
+    always: tuple[int, ...]
+    on_batches: tuple[int, ...]
+
+
+def compile_patterns(library: Library, engine: str = "auto") -> PatternSet:
+    """Compile a library's patterns once; scanners of several sources may share the result within one thread.
+
+    Raises:
+        NoSuchEngine: see build_search.
+        re.error: a regex does not parse.
+    """
+    compiled = tuple(compile_pattern(pattern) for pattern in library.patterns.values())
+    wanted: dict[Literal, list[int]] = {literal: [] for literal in OWN}
+    always: list[int] = []
+    on_batches: list[int] = []
+    for index, one in enumerate(compiled):
+        if is_aimed_at_batches(one.pattern):
+            on_batches.append(index)
+            continue
+        clause = required(one.pattern)
+        if not clause:
+            always.append(index)
+        for literal in clause:
+            wanted.setdefault(literal, []).append(index)
+    literals = tuple(wanted)
+    return PatternSet(
+        compiled,
+        build_search(literals, engine),
+        tuple(tuple(wanted[literal]) for literal in literals),
+        {literal: literals.index(literal) for literal in OWN},
+        tuple(always),
+        tuple(on_batches),
+    )
+
+
+def is_aimed_at_batches(pattern: Pattern) -> bool:
+    """Whether a pattern can match nothing but `Prefill batch` and `Decode batch` lines."""
+    return bool(pattern.starts) and not pattern.ignore_case and all(_is_batch_start(text) for text in pattern.starts)
+
+
+def _is_batch_start(text: str) -> bool:
+    return any(text.startswith(head) for head in _BATCH_HEADS)
+
+
+def literals_of(patterns: Sequence[Pattern]) -> tuple[Literal, ...]:
+    """Return the texts that a block would be searched for; for lint and benches."""
+    return tuple(dict.fromkeys(literal for pattern in patterns for literal in required(pattern)))

@@ -1,0 +1,342 @@
+"""Reads one text, unwrapped and cleaned, into observations, and keeps what must outlive it: time, tracebacks, bars, secrets."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..model.finding import Release
+from ..model.observation import Batch, Dump, Hit, LogObservation, Position, Progress
+from ..parse.access import Answer, answer_of
+from ..parse.batch import BatchReader, read_batch
+from ..parse.progress import last_bar
+from ..parse.record import PREFIX, PREFIXED_LINE, Form, Record, split_odd
+from ..parse.redact import Redactor
+from ..parse.release import inferred_release
+from ..parse.server_args import read_server_args
+from ..parse.stamp import StampReader
+from .answers import AnswerCounts
+from .lines import Lines
+from .marks import Marker
+from .moments import Moments, Text, line_at
+from .patterns import TRACEBACK, Compiled, PatternSet
+from .tracebacks import Tracebacks
+
+_QUOTED: Final = 2000  # characters
+
+
+@dataclass(slots=True)
+class Counts:
+    """Lines since the last reset: SGLang's own, and those among them without its prefix (a custom logging configuration)."""
+
+    sglang: int = 0
+    odd: int = 0
+
+    def reset(self) -> None:
+        self.sglang = self.odd = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTable:
+    """What the library knows of the fields that each release's dump prints."""
+
+    fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    releases: tuple[str, ...] = ()
+
+    def of(self, args: Mapping[str, Any], form: str, *, complete: bool) -> Release:
+        """The releases whose dump has exactly such fields; a dump that was cut tells nothing."""
+        return inferred_release(args, self.fields, self.releases, form=form) if complete else Release()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A record with the texts in which patterns may match."""
+
+    record: Record
+    stamp: bytes
+    rank: str
+    any_pattern: tuple[str, ...]
+    undated_only: tuple[str, ...]  # for patterns that may match lines without SGLang's prefix
+    is_odd: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _UnusualBatch:
+    """A batch line that is glued, coloured, foreign-headed or of a custom logging configuration."""
+
+    is_decode: bool
+    known: Mapping[str, int | float]
+    extra: Mapping[str, float]
+    text: bytes
+    message: bytes
+    stamp: bytes
+    rank: str
+
+
+class TextReader:
+    """Keeps what reaches from one text of a source into the next."""
+
+    def __init__(self, patterns: PatternSet, stamps: StampReader, releases: ReleaseTable | None = None) -> None:
+        self.counts = Counts()
+        self.moments = Moments(stamps)
+        self._releases = releases or ReleaseTable()
+        self._patterns = patterns
+        self._marker = Marker(patterns)
+        self._redact = Redactor()
+        self._batches = BatchReader()
+        self._tracebacks = Tracebacks()
+        self._base = 0
+        self._saw_prefix = False
+        self._last_bar: tuple[str, int, int] | None = None
+        self._batch_hits: dict[tuple[int, str], int] = {}
+        self._out: list[LogObservation] = []
+        self._answers = AnswerCounts()
+
+    def read(self, data: bytes, lines: Lines) -> list[LogObservation]:
+        """Return the observations of a text of whole lines, in their order; answers of one second are counted together."""
+        first = None if self._saw_prefix else PREFIXED_LINE.search(data)
+        prefixed_from = 0 if self._saw_prefix else first.start() if first else len(data)
+        text = Text(data, lines, self._base, prefixed_from)
+        self._out, self._answers = [], AnswerCounts()
+        self.moments.begin()
+        self.counts.sglang += _count_prefixed(data)
+        take = (self._dump, self._traceback, self._bar, self._batch, self._access, self._pattern_hits)
+        for start, why, what in self._marker.marks(data):
+            take[why](text, start, what)
+        self.moments.before(text, len(data))
+        self._tracebacks.advance(data, self._base, len(data))
+        self._base += len(data)
+        self._saw_prefix = self._saw_prefix or first is not None
+        return self._out
+
+    # --- batch lines
+
+    def _batch(self, text: Text, start: int, found: re.Match[bytes] | None) -> None:
+        if found is None:
+            if (unusual := self._unusual_batch(text, start)) is not None:
+                self._add_batch(text, start, unusual)
+            return
+        stamp, ranks, kind, body = found.group(1, 2, 3, 4)
+        known, extra = self._batches.read(kind == b"Decode", body)
+        at_s = self.moments.read(stamp)
+        if at_s is None:
+            at_s, _ = self.moments.of(text, start, b"")
+        rank = ranks[1:].decode("ascii")
+        quoted = found[0][:_QUOTED].decode("utf-8", "replace")
+        position = text.lines.position(start)
+        self._out.append(
+            Batch(at_s=at_s, position=position, rank=rank, text=quoted, is_decode=kind == b"Decode", extra=extra, **known)  # type: ignore[arg-type]
+        )
+        if self._patterns.on_batches:
+            self._batch_pattern_hits(at_s, position, rank, quoted, quoted[found.start(3) - start :])
+
+    def _unusual_batch(self, text: Text, start: int) -> _UnusualBatch | None:
+        record = text.record(start)
+        if record.form is Form.SGLANG:
+            found = read_batch(record.message)
+            if found is None:
+                return None
+            return _UnusualBatch(
+                found.is_decode, found.known, found.extra, record.text, record.message, record.stamp, record.rank
+            )
+        if not text.may_be_odd(start, record) or (odd := split_odd(record.text)) is None:
+            return None
+        for message in odd.messages:
+            if found := read_batch(message):
+                self._count_odd()
+                return _UnusualBatch(found.is_decode, found.known, found.extra, odd.text, message, odd.stamp, odd.rank)
+        return None
+
+    def _add_batch(self, text: Text, start: int, line: _UnusualBatch) -> None:
+        at_s, _ = self.moments.of(text, start, line.stamp)
+        position = text.lines.position(start)
+        self._out.append(
+            Batch(
+                at_s=at_s,
+                position=position,
+                rank=line.rank,
+                text=self._quote(line.text),
+                is_decode=line.is_decode,
+                extra=line.extra,
+                **line.known,  # type: ignore[arg-type]
+            )
+        )
+        message = line.message.decode("utf-8", "replace")
+        self._batch_pattern_hits(at_s, position, line.rank, self._quote(line.text), message)
+
+    def _batch_pattern_hits(self, at_s: float | None, position: Position, rank: str, text: str, message: str) -> None:
+        """Patterns aimed at batch lines: one hit for each second and rank, for the numbers come as Batch anyway."""
+        for index in self._patterns.on_batches:
+            if at_s is not None and self._batch_hits.get((index, rank)) == int(at_s):
+                continue
+            one = self._patterns.compiled[index]
+            captures = one.match(message)
+            if captures is None:
+                continue
+            if at_s is not None:
+                self._batch_hits[index, rank] = int(at_s)
+            self._out.append(
+                Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures)
+            )
+
+    # --- HTTP answers
+
+    def _access(self, text: Text, start: int, counted: list[Any] | None) -> None:
+        if counted is not None:
+            stamp, answer, count = counted
+            self._add_answer(text, start, stamp, answer, count)
+            return
+        record = text.record(start)
+        if record.form is Form.ACCESS:
+            found = answer_of(record.message)
+            if found is not None:
+                self._add_answer(text, start, record.stamp, found, 1)
+        elif text.may_be_odd(start, record) and (odd := split_odd(record.text)) is not None:
+            found = next(filter(None, map(answer_of, odd.messages)), None)
+            if found is not None:
+                self._count_odd()
+                self._add_answer(text, start, odd.stamp, found, 1)
+
+    def _add_answer(self, text: Text, start: int, stamp: bytes, answer: Answer, count: int) -> None:
+        at_s, _ = self.moments.of(text, start, stamp)
+        if not stamp:
+            self.counts.sglang += count
+        self._answers.add(self._out, at_s, text.lines.position(start), answer, count)
+
+    # --- bars, tracebacks, dumps
+
+    def _bar(self, text: Text, start: int, _: None) -> None:
+        line = line_at(text.bytes, start)
+        if text.record(start).form is Form.REQUEST_LOG or PREFIX.match(line):
+            return
+        bar = last_bar(line)
+        if bar is None or (bar.what, bar.done, bar.total) == self._last_bar:
+            return
+        self._last_bar = (bar.what, bar.done, bar.total)
+        at_s, _own = self.moments.of(text, start, b"")
+        position = text.lines.position(start)
+        self._out.append(
+            Progress(
+                at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s
+            )
+        )
+
+    def _traceback(self, text: Text, start: int, _: None) -> None:
+        record = text.record(start)
+        if record.form in (Form.REQUEST_LOG, Form.ACCESS):
+            return
+        owner = (text.lines.position(start), record.rank) if record.stamp else None
+        if owner is None and not record.message.startswith(TRACEBACK.text):
+            return
+        self.moments.before(text, start)
+        self._tracebacks.begin(text.bytes, text.base, start, owner, dated_at=self.moments.dated_at)
+
+    def _dump(self, text: Text, start: int, _: None) -> None:
+        record = text.record(start)
+        messages: tuple[bytes, ...] = (record.message,) if record.form is Form.SGLANG else ()
+        stamp = record.stamp
+        if not messages and text.may_be_odd(start, record) and (odd := split_odd(record.text)) is not None:
+            messages, stamp = odd.messages, odd.stamp
+        for message in messages:
+            read = read_server_args(message.decode("utf-8", "replace"))
+            if read is None:
+                continue
+            if record.form is not Form.SGLANG:
+                self._count_odd()
+            self._redact.learn(read.secrets)
+            at_s, _own = self.moments.of(text, start, stamp)
+            form = "repr" if b"ServerArgs(" in message[:200] else "dict"
+            release = self._releases.of(read.args, form, complete=read.complete)
+            self._out.append(
+                Dump(
+                    at_s=at_s,
+                    position=text.lines.position(start),
+                    args=read.args,
+                    digest=read.digest,
+                    text=self._quote(record.text),
+                    complete=read.complete,
+                    release_min=release.min,
+                    release_max=release.max,
+                    update=read.is_update,
+                )
+            )
+            return
+
+    # --- the library's patterns
+
+    def _pattern_hits(self, text: Text, start: int, indices: list[int]) -> None:
+        record = text.record(start)
+        if record.form in (Form.REQUEST_LOG, Form.ACCESS):
+            return
+        line = self._matchable(text, start, record)
+        hits: list[tuple[Compiled, Mapping[str, str]]] = []
+        for index in sorted(set(indices)):
+            one = self._patterns.compiled[index]
+            for message in line.any_pattern + line.undated_only if one.pattern.undated else line.any_pattern:
+                captures = one.match(message)
+                if captures is not None:
+                    hits.append((one, self._clean(one, message, captures)))
+                    break
+        if hits:
+            if line.is_odd:
+                self._count_odd()
+            self._add_hits(text, start, line, hits)
+
+    def _matchable(self, text: Text, start: int, record: Record) -> _Line:
+        message = record.message.decode("utf-8", "replace")
+        texts = (message, record.inner.decode("utf-8", "replace")) if record.inner else (message,)
+        if record.form in (Form.SGLANG, Form.UVICORN):
+            return _Line(record, record.stamp, record.rank, texts, ())
+        if text.may_be_odd(start, record) and (odd := split_odd(record.text)) is not None:
+            guessed = tuple(guess.decode("utf-8", "replace") for guess in odd.messages)
+            return _Line(record, odd.stamp or record.stamp, odd.rank, guessed, texts, is_odd=True)
+        return _Line(record, record.stamp, record.rank, (), texts)
+
+    def _add_hits(
+        self, text: Text, start: int, line: _Line, hits: list[tuple[Compiled, Mapping[str, str]]]
+    ) -> None:
+        at_s, dated = self.moments.of(text, start, line.stamp)
+        header, rank = None, line.rank
+        if not line.stamp and line.record.form is Form.BARE:
+            self.moments.before(text, start)
+            joined = self._tracebacks.around(text.bytes, text.base, start, dated_at=self.moments.dated_at)
+            if joined is not None:
+                header, rank = joined.header, joined.rank
+        position, quoted = text.lines.position(start), self._quote(line.record.text)
+        for one, captures in hits:
+            self._out.append(
+                Hit(
+                    at_s=at_s,
+                    position=position,
+                    pattern=one.pattern.id,
+                    rank=rank,
+                    text=quoted,
+                    captures=captures,
+                    header=header,
+                    dated=dated,
+                )
+            )
+
+    # --- what may be shown
+
+    def _quote(self, text: bytes) -> str:
+        """Return a record as it may be shown: decoded, redacted, cut."""
+        quoted = self._redact(text[: 4 * _QUOTED].decode("utf-8", "replace"))
+        return quoted if len(quoted) <= _QUOTED else quoted[: _QUOTED - 1] + "…"
+
+    def _clean(self, one: Compiled, message: str, captures: Mapping[str, str]) -> Mapping[str, str]:
+        """Take captures from the redacted message; if the pattern matches only what was cut, there is nothing to show."""
+        if not captures:
+            return captures
+        clean = self._redact(message)
+        return captures if clean == message else one.match(clean) or {}
+
+    def _count_odd(self) -> None:
+        self.counts.odd += 1
+        self.counts.sglang += 1
+
+
+def _count_prefixed(text: bytes) -> int:
+    if count := text.count(b"\n[20") + text.startswith(b"[20"):
+        return count
+    return sum(1 for _ in PREFIXED_LINE.finditer(text)) if b"[" in text else 0  # 0.3.0 prints the time of day alone

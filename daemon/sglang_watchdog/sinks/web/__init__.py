@@ -1,0 +1,1 @@
+"""The HTTP surface: API, status page, documentation and metrics on one port."""

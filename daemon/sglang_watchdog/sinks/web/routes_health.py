@@ -1,0 +1,56 @@
+"""Health for probes: alive while requests are answered, ready once sources are open and signatures loaded."""
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from .. import encode
+from ..metrics import CONTENT_TYPE
+from . import paging, schema
+from .parts import Parts
+
+
+def router(parts: Parts) -> APIRouter:
+    routes = APIRouter(tags=["health"])
+
+    def alive() -> Response:
+        """The process answers."""
+        return paging.json('{"status":"ok","because":""}')
+
+    def ready() -> Response:
+        """Sources are open and signatures loaded; a missing GPU does not matter. 503 with the reason before that."""
+        awaited = parts.board.view().ready_because
+        text = encode.dumps({"status": "waiting" if awaited else "ok", "because": awaited})
+        return paging.json(text, 503 if awaited else 200)
+
+    for path, id in (("/healthz", "healthz"), ("/livez", "livez"), ("/-/healthy", "healthy")):
+        routes.add_api_route(
+            path,
+            alive,
+            operation_id=id,
+            methods=["GET"],
+            response_model=None,
+            responses={200: {"model": schema.Health}},
+        )
+        routes.add_api_route(path, alive, methods=["HEAD"], include_in_schema=False, response_model=None)
+    for path, id in (("/readyz", "readyz"), ("/-/ready", "ready")):
+        routes.add_api_route(
+            path,
+            ready,
+            operation_id=id,
+            methods=["GET"],
+            response_model=None,
+            responses={200: {"model": schema.Health}, 503: {"model": schema.Health}},
+        )
+        routes.add_api_route(path, ready, methods=["HEAD"], include_in_schema=False, response_model=None)
+
+    @routes.get(
+        "/metrics",
+        operation_id="metrics",
+        response_model=None,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    def metrics() -> Response:
+        """Prometheus text format 0.0.4."""
+        return Response(parts.collector.exposition(), media_type=CONTENT_TYPE)
+
+    return routes
