@@ -1040,6 +1040,7 @@ class Engine:
                         verdict=verdict.answer,
                         because=verdict.because,
                         do=verdict.do,
+                        reason=verdict.reason,
                     )
                 )
         return out
