@@ -48,13 +48,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def version() -> str:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
+    from ..config.about import version as installed
 
-    try:
-        return installed("sglang-watchdog")
-    except PackageNotFoundError:
-        return "0+unknown"
+    return installed()
 
 
 def _help() -> str:

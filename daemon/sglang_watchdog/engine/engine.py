@@ -69,6 +69,8 @@ _PLACED_BY = {
     "run.scheduler_pid": "scheduler_pid",
     "run.avail_gib": "avail_gib",
 }
+_APART_S = 120.0                  # a recording may begin before the first line and end after the last
+_BLOCKED = ("unreadable", "failed", "permission")   # reasons of gaps that say that nothing could be read, not that bytes were lost
 _SETTLE_S = 120.0  # after readiness, silences are judged at every tick this long, then only on news
 
 
@@ -122,6 +124,8 @@ class Engine:
         self._silences_seen: dict[str, tuple[int, int]] = {}
         self._verdicts: dict[tuple[str, str], Verdict] = {}
         self._closed_judged: set[str] = set()
+        self._log_s: tuple[float, float] | None = None      # first and newest stamp of logs, of samples
+        self._sample_s: tuple[float, float] | None = None
         self._recent: dict[tuple[str, str], list[LineEvidence]] = {}  # lines of windowed matches: the first and the newest
         self._steady: Steady | None = None
         self._steady_at: float | None = None
@@ -188,6 +192,10 @@ class Engine:
                 changes += self._tick_to(at_s, inclusive=False)
                 self._now_s = max(self._now_s, at_s)
                 self._data_s = max(self._data_s, at_s)
+                if isinstance(observation, Sample):
+                    self._sample_s = _widened(self._sample_s, at_s)
+                elif getattr(observation, "position", None) is not None:
+                    self._log_s = _widened(self._log_s, at_s)
             changes += self._apply(observation)
         low = self._order.low_s
         if self._now_s > _NEVER and math.isfinite(low):
@@ -556,7 +564,7 @@ class Engine:
                     "to_offset": gap.to_offset,
                 }
             )
-        if self.run is not None and gap.source in self.run.sources:
+        if self.run is not None and gap.source in self.run.sources and not gap.reason.startswith(_BLOCKED):
             self.run.gaps.append(gap)
             self.run.version += 1
         return []
@@ -916,27 +924,35 @@ class Engine:
                 context.put("args", run.args)
                 context.put("model", run.root("model"))
                 self._context_versions[key] = run.version
-            context.put("run", {**self._source_facts(), **run.run_root(now)})
+            context.put("run", {**self._source_facts(run, now), **run.run_root(now)})
             load = self._load_root if self._steady_at == at_s else self._root_of_load(run, now)
             context.put("load", load)
         else:
-            context.put("run", self._source_facts())
+            context.put("run", self._source_facts(None, now))
         context.put("gpu", self._gpu_root(run))
         return context
 
-    def _source_facts(self) -> dict[str, Json]:
+    def _source_facts(self, run: RunState | None, now_s: float) -> dict[str, Json]:
         """What the sources as a whole show, for the source.* signatures."""
-
-        def total(name: str) -> int:
-            return sum(_count(source, name) for source in self.sources.values())
-
-        gaps = [gap for source in self.sources.values() for gap in _list(source["gaps"])]
-        return {
-            "lines": total("lines"),
-            "sglang_lines": total("sglang_lines"),
-            "odd_lines": total("odd_lines"),
-            "gaps": len(gaps),
-        }
+        out: dict[str, Json] = {name: sum(_count(source, name) for source in self.sources.values())
+                                for name in ("lines", "sglang_lines", "odd_lines")}  # fmt: skip
+        lost = [gap for name, source in self.sources.items() if name != "gpus" for gap in _list(source["gaps"])]
+        reasons = [str(gap["reason"]) for gap in lost if isinstance(gap, dict)]
+        blocked = [reason for reason in reasons if reason.startswith(_BLOCKED)]
+        out["gaps"] = len(reasons) - len(blocked)
+        out["unreadable_sources"] = len(blocked)
+        if reasons:
+            out["gap_reason"] = reasons[-1]
+        if self._log_s is not None and self._sample_s is not None:
+            late, early = max(self._log_s[0], self._sample_s[0]), min(self._log_s[1], self._sample_s[1])
+            out["clock_overlap"] = late <= early + _APART_S
+        if run is not None:
+            out["access_log"] = run.load.answered_ever > 0
+            if run.last_line_s is not None:
+                out["log_silence_s"] = float(max(0.0, now_s - run.last_line_s))
+            if run.release.min is not None:
+                out["release_verified"] = self.releases.knows(run.release)
+        return out
 
     def _gpu_root(self, run: RunState | None) -> dict[str, Json]:
         out = run.root("gpu") if run is not None else {}
@@ -1024,6 +1040,7 @@ class Engine:
                         verdict=verdict.answer,
                         because=verdict.because,
                         do=verdict.do,
+                        reason=verdict.reason,
                     )
                 )
         return out
@@ -1086,6 +1103,10 @@ def _time_of(observation: Observation) -> float | None:
     if isinstance(observation, Gap):
         return observation.to_s
     return observation.at_s
+
+
+def _widened(span: tuple[float, float] | None, at_s: float) -> tuple[float, float]:
+    return (at_s, at_s) if span is None else (min(span[0], at_s), max(span[1], at_s))
 
 
 def _list(value: Json) -> list[Json]:

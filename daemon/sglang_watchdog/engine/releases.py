@@ -74,6 +74,12 @@ class Releases:
         self._sampled = sorted((Version(text), text) for text in sampled)
         self._known: dict[tuple[str, str | None, str | None], bool | None] = {}
 
+    def knows(self, release: Release) -> bool:
+        """Whether the release lies between the oldest and the newest whose sources were read."""
+        if not self._sampled or release.min is None or release.max is None:
+            return False
+        return self._sampled[0][0] <= Version(release.min) and Version(release.max) <= self._sampled[-1][0]
+
     def covers(self, specifier: str, release: Release) -> bool | None:
         """True if every release the run may be is inside, False if none is, None if it cannot be told."""
         if not specifier:

@@ -5,6 +5,7 @@ kept. Something is released once every other source has delivered up to its time
 """
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Iterator
 
@@ -45,9 +46,8 @@ class Sequencer:
 
     @property
     def low_s(self) -> float:
-        """Every source has delivered up to here."""
-        lows = [self._front(source) for source in self._queues]
-        return min(lows, default=_UNDATED)
+        """Every source has delivered everything up to here, this moment included."""
+        return min((self._delivered(source) for source in self._queues), default=_UNDATED)
 
     def drain(self) -> Iterator[Observation]:
         """Every source is quiet or has ended: release all that is held, in order. What comes later is ordered as before."""
@@ -57,10 +57,11 @@ class Sequencer:
     def waiting(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
-    def _front(self, source: str) -> float:
-        """No observation of this source will be released with a time before this."""
-        queue = self._queues[source]
-        return queue[0][0] if queue else max(self._reached[source], self._clock[source])
+    def _delivered(self, source: str) -> float:
+        """More of the newest stamp's second may follow, so only a watermark closes it."""
+        queue, reached = self._queues[source], self._reached[source]
+        newest = queue[0][0] if queue else self._clock[source]
+        return max(reached, math.nextafter(newest, _UNDATED)) if not queue else math.nextafter(newest, _UNDATED)
 
     def _release(self, *, hold_back: bool = True) -> Iterator[Observation]:
         heap = [(queue[0][0], source) for source, queue in self._queues.items() if queue]

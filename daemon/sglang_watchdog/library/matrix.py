@@ -6,6 +6,7 @@ The table stands beside the signatures as `matrix.json`: for each pattern with a
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,11 @@ from .load import Loaded
 from .matching import matches, message_of
 from .stories import lines_of
 from .upstream.index import Index, Said
-from .upstream.release import ReleaseFacts
+from .upstream.release import ReleaseFacts, read_release
+from .upstream.trees import find_trees
 
 NAME: Final = "matrix.json"
+SUPPORT: Final = re.compile(r"#(witness|opportunity|unless|resolve)\.")
 PRESENT, OTHER_LEVEL, REWORDED, ABSENT = "+", "l", "~", "-"
 
 
@@ -40,6 +43,7 @@ class _Entry:
     pattern: Pattern
     releases: str  # its own range, or its signature's
     group: str
+    is_support: bool  # a witness or the like: it may well be printed elsewhere too
     examples: tuple[str, ...]
     document: Document
     way: Way
@@ -49,6 +53,19 @@ def pattern_digest(pattern: Pattern) -> str:
     """8 hex digits over what a pattern matches and at which level."""
     parts = (pattern.starts, pattern.contains, pattern.regex, pattern.ignore_case, pattern.level)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
+
+
+def make(loaded: Loaded, root: Path, wheels: Sequence[Path], cache: Path | None = None) -> list[Fault]:
+    """Read the releases at `wheels`, write both tables of a folder, and say what does not fit.
+
+    Raises:
+        NoSource: a path is no release of SGLang.
+    """
+    releases = [read_release(tree, cache) for tree in find_trees(wheels)]
+    write_fields(root, releases)
+    index = Index(releases)
+    write(root, build(loaded, index), index.releases)
+    return check(loaded, root)
 
 
 def build(loaded: Loaded, index: Index) -> dict[str, Row]:
@@ -193,7 +210,7 @@ def _judge(entry: _Entry, row: Row, releases: Sequence[str]) -> Iterator[Fault]:
             code="SIG063",
             help=f"At {row.level} by {present}. Give the other level a pattern of its own.",
         )
-    if outside:
+    if outside and not entry.is_support:
         yield entry.document.fault(
             entry.way,
             f"also printed by {spans(outside, releases)}, outside of its range",
@@ -214,11 +231,12 @@ def _entries(loaded: Loaded) -> Iterator[_Entry]:
             if pattern.level:
                 examples = tuple(line for line in (*lines, message_of(pattern.example)) if line and matches(pattern, line))
                 yield _Entry(pattern, pattern.releases or file.signature.releases, name.rpartition(".")[0] or file.body.id,
+                    bool(SUPPORT.search(name)),
                              examples, file.document, file.ways[name])  # fmt: skip
     for document, patterns, ways in loaded.milestone_patterns:
         for name, pattern in patterns.items():
             if pattern.level:
-                yield _Entry(pattern, pattern.releases, name.partition("#")[0], (message_of(pattern.example),), document,
+                yield _Entry(pattern, pattern.releases, name.partition("#")[0], True, (message_of(pattern.example),), document,
                              ways[name])  # fmt: skip
 
 

@@ -134,6 +134,7 @@ class Coverage:
     verdict: Answer
     because: str
     do: str = ""
+    reason: str = ""  # machine word of an unknown: read_since, witness, releases …
 
 
 @dataclass(frozen=True, slots=True)

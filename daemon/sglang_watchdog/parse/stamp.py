@@ -17,6 +17,11 @@ _HALF_DAY_S = 43200
 _HALF_YEAR_S = 183 * 86400
 
 
+def needs_context(raw: bytes) -> bool:
+    """Whether a raw stamp lacks its year or its day, so that the stamps before it must have been read."""
+    return raw[4:5] != b"-"
+
+
 class StampReader:
     """Turns raw stamps into Unix seconds; remembers the last one, which dates those without a year or a day."""
 

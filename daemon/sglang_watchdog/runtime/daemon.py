@@ -59,11 +59,13 @@ class Item:
 class Daemon:
     """Built from a plan, run once."""
 
-    def __init__(self, plan: Plan, version: str, *, tokens: TokenStore, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, plan: Plan, version: str, *, tokens: TokenStore, say: Callable[[str], None] = lambda _: None,
+                 on_changes: Callable[[list[Change]], None] | None = None) -> None:
         self.plan = plan
         self._version = version
         self._tokens = tokens
         self._say = say
+        self._on_changes = on_changes
         self._loaded: Loaded = load(plan.signatures)
         self.library: Library = self._loaded.library
         self._patterns: PatternSet = compile_patterns(self.library, "auto")
@@ -263,6 +265,8 @@ class Daemon:
     def _record(self, changes: list[Change]) -> None:
         for change in changes:
             self.board.apply(change)
+        if changes and self._on_changes is not None:
+            self._on_changes(changes)
         positions = {name: value for watch in self.watches.values() for name, value in watch.positions().items()}
         moved = {name: value for name, value in positions.items() if self._positions.get(name) != value}
         if changes or moved:

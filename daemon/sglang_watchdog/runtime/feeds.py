@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ..model.observation import Observation
 from ..sources.follow import TailSource
+from ..sources.position import TailPosition
 from ..sources.telemetry_replay import TelemetryReplay
 from .plan import Plan, ServerPlan
 from .watch import ResumeAt
@@ -48,7 +49,8 @@ def log_feeds(server: ServerPlan, known: Mapping[str, ResumeAt]) -> list[Feed]:
     feeds = []
     for one in server.logs:
         resume = known.get(one.name, ResumeAt(None))
-        source = TailSource(one.name, one.where, resume=resume.position)
+        position = resume.position if isinstance(resume.position, TailPosition) else None
+        source = TailSource(one.name, one.where, resume=position)
         feeds.append(Feed(one.name, server.name, "file", source, resume))
     return feeds
 

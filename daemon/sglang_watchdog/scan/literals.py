@@ -112,6 +112,23 @@ def _inner_clauses(kind: Any, value: Any, any_case: bool) -> Iterable[Clause]:
             yield tuple(literal for branch in branches for literal in branch)
 
 
+def is_anchored(pattern: Pattern) -> bool:
+    """Whether a pattern can match nowhere but at the start of a message, where users cannot write."""
+    if pattern.starts:
+        return True
+    return pattern.regex is not None and _begins(_parser.parse(pattern.regex, re.ASCII))
+
+
+def _begins(sequence: Iterable[Any]) -> bool:
+    for kind, value in sequence:
+        if kind is op.AT:
+            return value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING)
+        if kind is op.SUBPATTERN:
+            return _begins(value[3])
+        return kind is op.BRANCH and all(_begins(branch) for branch in value[1])
+    return False
+
+
 def _cheapest(clauses: Sequence[Clause]) -> Clause:
     usable = [clause for clause in clauses if all(_is_usable(literal) for literal in clause)]
     return min(usable, key=_cost, default=())

@@ -5,7 +5,7 @@ from typing import Final
 
 from ..parse.framing import LONGEST_LINE
 from ..parse.record import PREFIX, Form, Record, split_odd, split_record
-from ..parse.stamp import StampReader
+from ..parse.stamp import StampReader, needs_context
 from .lines import Lines
 from .patterns import DUMP
 
@@ -51,6 +51,8 @@ class Moments:
 
     def of(self, text: Text, start: int, stamp: bytes) -> tuple[float | None, bool]:
         """Return when the line at `start` was written, and whether it says so itself."""
+        if stamp and needs_context(stamp):
+            self.before(text, start)
         at_s = self.read(stamp)
         if at_s is None:
             at_s = text.lines.time_s(start)
@@ -61,14 +63,19 @@ class Moments:
     def before(self, text: Text, start: int) -> float | None:
         """Return the time of the last line before `start` that has a stamp. Each line is looked at once at most."""
         end = start
+        found: list[tuple[int, bytes]] = []
         while end > self._known_to:
             begin = max(text.bytes.rfind(b"\n", self._known_to, end - 1) + 1, self._known_to)
-            at_s = self.read(_stamp_of(text, begin, end))
+            if stamp := _stamp_of(text, begin, end):
+                found.append((begin, stamp))
+                if not needs_context(stamp):
+                    break
+            end = begin
+        for begin, stamp in reversed(found):  # one without a year or a day is dated by the one before it
+            at_s = self.read(stamp)
             if at_s is not None:
                 self.carried_s = at_s
                 self.dated_at = text.base + begin
-                break
-            end = begin
         self._known_to = max(self._known_to, start)
         return self.carried_s
 

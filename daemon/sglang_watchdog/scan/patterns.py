@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..model.signature import Library, Pattern
-from .literals import Literal, required
+from .literals import Literal, is_anchored, required
 from .search import Search, build_search
 
 _BATCH_HEADS: Final = ("Prefill batch", "Decode batch")
@@ -28,6 +28,7 @@ class Compiled:
     starts: tuple[str, ...]
     contains: tuple[str, ...]
     regex: re.Pattern[str] | None
+    is_anchored: bool
 
     def match(self, message: str) -> Mapping[str, str] | None:
         """Return what the named groups captured if the message matches, else None."""
@@ -53,7 +54,8 @@ def compile_pattern(pattern: Pattern) -> Compiled:
     fold = _folded if pattern.ignore_case else str
     flags = re.ASCII | (re.IGNORECASE if pattern.ignore_case else 0)
     regex = re.compile(pattern.regex, flags) if pattern.regex is not None else None
-    return Compiled(pattern, tuple(map(fold, pattern.starts)), tuple(map(fold, pattern.contains)), regex)
+    starts, contains = tuple(map(fold, pattern.starts)), tuple(map(fold, pattern.contains))
+    return Compiled(pattern, starts, contains, regex, is_anchored(pattern))
 
 
 _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}

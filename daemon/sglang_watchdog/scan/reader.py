@@ -59,6 +59,16 @@ class _Line:
     undated_only: tuple[str, ...]  # for patterns that may match lines without SGLang's prefix
     is_odd: bool = False
 
+    def texts_for(self, one: Compiled) -> tuple[str, ...]:
+        """Return the texts in which a pattern may match.
+
+        One that may stand anywhere in another writer's line (a kernel's, torch's) is not looked for inside SGLang's own
+        records, where the names of models and requests stand.
+        """
+        if not one.pattern.undated:
+            return self.any_pattern
+        return self.any_pattern + self.undated_only if one.is_anchored or self.is_odd else self.undated_only
+
 
 @dataclass(frozen=True, slots=True)
 class _UnusualBatch:
@@ -92,6 +102,10 @@ class TextReader:
         self._out: list[LogObservation] = []
         self._answers = AnswerCounts()
 
+    def use(self, patterns: PatternSet) -> None:
+        """Look for other patterns from here on."""
+        self._patterns = patterns
+
     def read(self, data: bytes, lines: Lines) -> list[LogObservation]:
         """Return the observations of a text of whole lines, in their order; answers of one second are counted together."""
         first = None if self._saw_prefix else PREFIXED_LINE.search(data)
@@ -118,9 +132,7 @@ class TextReader:
             return
         stamp, ranks, kind, body = found.group(1, 2, 3, 4)
         known, extra = self._batches.read(kind == b"Decode", body)
-        at_s = self.moments.read(stamp)
-        if at_s is None:
-            at_s, _ = self.moments.of(text, start, b"")
+        at_s, _ = self.moments.of(text, start, stamp)
         rank = ranks[1:].decode("ascii")
         quoted = found[0][:_QUOTED].decode("utf-8", "replace")
         position = text.lines.position(start)
@@ -272,10 +284,10 @@ class TextReader:
         hits: list[tuple[Compiled, Mapping[str, str]]] = []
         for index in sorted(set(indices)):
             one = self._patterns.compiled[index]
-            for message in line.any_pattern + line.undated_only if one.pattern.undated else line.any_pattern:
-                captures = one.match(message)
+            for message in line.texts_for(one):
+                captures = self._match(one, message)
                 if captures is not None:
-                    hits.append((one, self._clean(one, message, captures)))
+                    hits.append((one, captures))
                     break
         if hits:
             if line.is_odd:
@@ -324,12 +336,16 @@ class TextReader:
         quoted = self._redact(text[: 4 * _QUOTED].decode("utf-8", "replace"))
         return quoted if len(quoted) <= _QUOTED else quoted[: _QUOTED - 1] + "…"
 
-    def _clean(self, one: Compiled, message: str, captures: Mapping[str, str]) -> Mapping[str, str]:
-        """Take captures from the redacted message; if the pattern matches only what was cut, there is nothing to show."""
-        if not captures:
+    def _match(self, one: Compiled, message: str) -> Mapping[str, str] | None:
+        """Match a message, with the captures of its redacted form. What a user wrote is no match for a pattern anywhere."""
+        captures = one.match(message)
+        if captures is None or (one.is_anchored and not captures):
             return captures
         clean = self._redact(message)
-        return captures if clean == message else one.match(clean) or {}
+        if clean == message:
+            return captures
+        seen = one.match(clean)
+        return {} if seen is None and one.is_anchored else seen
 
     def _count_odd(self) -> None:
         self.counts.odd += 1

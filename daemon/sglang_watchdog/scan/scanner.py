@@ -56,6 +56,10 @@ class Scanner:
         """The format found so far; plain until a line shows another."""
         return self._format or "plain"
 
+    def use(self, patterns: PatternSet) -> None:
+        """Look for other patterns from here on; time, tracebacks and half lines are kept."""
+        self._reader.use(patterns)
+
     def feed(self, block: bytes, *, offset: int, line: int) -> list[LogObservation | Opened]:
         """Take a block of whole lines that begins at byte `offset` and line number `line` of the unpacked source.
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -84,9 +85,11 @@ class Ledger:
         self._reading = threading.Lock()  # one reader at a time; in memory also against the writer's open transaction
         self._is_closed = False
         self._state = LedgerState(is_durable=path is not None)
-        self._last_on_disk = 0
+        self._last_id = self._last_on_disk = 0
+        self._was_copied = False
         self._writer = self._open()
         self._reader = self._open_reader()
+        self._last_id = ledger_reads.change_range(self._writer)[1]
         self._past = ledger_writes.horizon(self._writer)
         self._first_started_s = self._remember_first_start()
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
@@ -308,6 +311,7 @@ class Ledger:
             news.extend(answer if isinstance(answer, tuple) else [answer] if isinstance(answer, Recorded) else [])
         recorded = [each for each in news if isinstance(each, Recorded)]
         if recorded:
+            self._last_id = recorded[-1].id
             self._on_committed(recorded)
 
     def _run(self, batch: list[tuple[Job, Future[Any]]]) -> list[Any]:
@@ -355,7 +359,7 @@ class Ledger:
             connection, moved = ledger_files.open_writer(self._path, now=self._now)
         except (sqlite3.Error, OSError) as fault:
             self._say(_trouble(self._path, fault))
-            return ledger_files.open_memory()
+            return self._memory()
         if moved is not None:
             self._say(
                 LedgerState(
@@ -374,19 +378,27 @@ class Ledger:
 
     def _to_memory(self, fault: Exception) -> None:
         assert self._path is not None
-        memory = ledger_files.open_memory()
-        try:
-            self._last_on_disk = ledger_fallback.copy_to_memory(self._reader, memory)
-        except sqlite3.Error:  # the file cannot even be read: ids go on from what this thread last saw
-            memory.close()
-            memory = ledger_files.open_memory()
-            ledger_fallback.continue_after(memory, self._last_on_disk)
+        memory = self._memory()
         with self._reading:
             for old in (self._reader, self._writer):
                 old.close()
             self._writer = self._reader = memory
             self._state = _trouble(self._path, fault)
         self._on_state(self._state)
+
+    def _memory(self) -> sqlite3.Connection:
+        """A ledger in memory with what the disk holds, if it can be read at all; change ids go on either way."""
+        assert self._path is not None
+        memory = ledger_files.open_memory()
+        try:
+            with closing(ledger_files.open_reader(self._path)) as disk:
+                self._last_on_disk, self._was_copied = ledger_fallback.copy_to_memory(disk, memory), True
+        except sqlite3.Error:
+            memory.close()
+            memory = ledger_files.open_memory()
+            self._last_on_disk, self._was_copied = self._last_id, False
+            ledger_fallback.continue_after(memory, self._last_id)
+        return memory
 
     def _back_to_disk(self) -> None:
         """Try the disk again; on success everything recorded meanwhile is on it."""
@@ -398,7 +410,9 @@ class Ledger:
             return
         try:
             with self._reading:
-                ledger_fallback.copy_to_disk(self._writer, disk, 0 if moved else self._last_on_disk)
+                ledger_fallback.copy_to_disk(
+                    self._writer, disk, 0 if moved else self._last_on_disk, was_copied=self._was_copied
+                )
             reader = ledger_files.open_reader(self._path)
         except (sqlite3.Error, OSError):
             disk.close()

@@ -41,8 +41,9 @@ def continue_after(memory: sqlite3.Connection, last: int) -> None:
     memory.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('changes', ?)", (last,))
 
 
-def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int) -> int:
-    """Write everything newer than change `last` in one transaction. Returns how many changes that were.
+def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int, *, was_copied: bool) -> int:
+    """Write everything newer than change `last` in one transaction. Returns how many changes that were. `was_copied`: the
+    memory began as a copy of this disk, so that what it lacks was deleted meanwhile; else it only adds.
 
     Raises:
         sqlite3.Error: the disk still cannot be written; nothing was.
@@ -60,7 +61,8 @@ def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int
         for table in ("findings", "runs"):
             _insert(disk, table, memory.execute(f"SELECT * FROM {table} WHERE change_id > ?", (last,)).fetchall())  # noqa: S608
         for table in SMALL_TABLES:
-            disk.execute(f"DELETE FROM {table}")  # noqa: S608
+            if was_copied:
+                disk.execute(f"DELETE FROM {table}")  # noqa: S608
             _insert(disk, table, memory.execute(f"SELECT * FROM {table}").fetchall())  # noqa: S608
         disk.execute("COMMIT")
     except BaseException:

@@ -42,11 +42,27 @@ def open_writer(
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
-    )
-    connection.execute("PRAGMA busy_timeout=5000")
-    return connection
+    """A reading connection. On a read-only file system the side files of WAL cannot be made: then the main file is read as
+    it stands.
+
+    Raises:
+        sqlite3.Error: it cannot be read.
+    """
+    failure: sqlite3.Error | None = None
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
+        )
+        try:
+            connection.execute("PRAGMA busy_timeout=5000")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as fault:
+            connection.close()
+            failure = failure or fault
+        else:
+            return connection
+    assert failure is not None
+    raise failure
 
 
 def open_memory() -> sqlite3.Connection:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from . import encode
-from .ledger_writes import Acknowledgement, Recorded, Silence, acknowledgement_document
+from .ledger_writes import UNFOLDED, Acknowledgement, Recorded, Silence, acknowledgement_document
 
 T = TypeVar("T")
 
@@ -46,6 +46,11 @@ class FindingRow:
     doc: str
     acknowledgement: Acknowledgement | None = None
     silence: Silence | None = None
+
+    @property
+    def is_folded(self) -> bool:
+        """Its cause is known and speaks for it."""
+        return UNFOLDED not in self.doc
 
     @property
     def display_state(self) -> str:

@@ -15,6 +15,7 @@ from ..model.words import Phase, State
 from . import decode, encode
 from .state import OPEN
 
+UNFOLDED: Final = '"explained_by":null'   # as it stands in a document; in quoted text the quotes are escaped
 _OVER: Final = frozenset({Phase.STOPPED.value, Phase.CRASHED.value})
 
 
@@ -30,6 +31,7 @@ class Recorded:
     was: str | None
     state: str
     doc: str
+    was_unfolded: bool = False             # a firing finding whose cause does not speak for it any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,8 @@ def write_finding(
     )
     if finding.state not in OPEN:  # an acknowledgement ends with what it acknowledged
         connection.execute("DELETE FROM acknowledgements WHERE finding = ?", (finding.id,))
-    return entry
+    was_folded = row is not None and UNFOLDED not in row[1]
+    return replace(entry, was_unfolded=was_folded and finding.state is State.FIRING and finding.explained_by is None)
 
 
 def _continued(finding: Finding, known: Finding) -> Finding:
@@ -234,7 +237,7 @@ def _queue(
 ) -> None:
     """One waiting notification for each channel and finding: it always tells the newest state, so a flapping finding
     cannot fill the queue."""
-    if entry.was == entry.state or entry.state == State.PENDING.value:
+    if entry.state == State.PENDING.value or (entry.was == entry.state and not entry.was_unfolded):
         return
     connection.executemany(
         "INSERT INTO outbox (channel, key, change_id, queued, due) VALUES (?,?,?,?,?)"

@@ -440,4 +440,4 @@ def _number(value: float | None) -> str:
         return "NaN"
     if value == 0.0:  # most series of a healthy server
         return "0.0"
-    return str(floatToGoString(value))
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]

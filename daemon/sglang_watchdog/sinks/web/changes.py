@@ -1,12 +1,11 @@
 """Everything that changes, as Server-Sent Events out of the ledger; a client that was away goes on where it stopped.
 
 Nothing is queued for a client: it is told to look, and reads the ledger from the id it has. One that does not take what
-it is sent is cut off after a while, and loses nothing by it, since `Last-Event-ID` brings it back.
+it is sent is cut off after a while (serving.py), and loses nothing by it, since `Last-Event-ID` brings it back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -110,24 +109,16 @@ class ChangeStream(Response):
             try:
                 await asyncio.wait({gone, feed}, return_when=asyncio.FIRST_COMPLETED)
                 if feed.done():
-                    self._end(scope, feed)
+                    feed.result()
             finally:
                 for task in (gone, feed):
                     task.cancel()
                 await asyncio.gather(gone, feed, return_exceptions=True)
 
-    def _end(self, scope: Scope, feed: "asyncio.Task[None]") -> None:
-        try:
-            feed.result()
-        except TimeoutError:  # it takes nothing: what is buffered for it is dropped with the connection
-            abort = scope.get("extensions", {}).get("sglang_watchdog.abort")
-            if abort is not None:
-                abort()
-
     async def _feed(self, send: Send) -> None:
         limits, loop = self._parts.settings.limits, asyncio.get_running_loop()
         ends_at = None if self._duration_s is None else loop.time() + self._duration_s
-        await self._send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await self._write(send, f"retry: {RETRY_MS}\n\n".encode())
         with self._parts.broadcast.listen() as news:
             oldest, newest = await run_in_threadpool(self._parts.ledger.change_range)
@@ -147,7 +138,7 @@ class ChangeStream(Response):
                     await asyncio.wait_for(news.wait(), left_s)
                 except TimeoutError:
                     await self._write(send, b": heartbeat\n\n")
-        await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _say_missed(self, send: Send, after: int, oldest: int, newest: int) -> int:
         """The client's id is before what is kept, or from another ledger: say so, and begin with the oldest kept."""
@@ -169,13 +160,7 @@ class ChangeStream(Response):
         return after
 
     async def _write(self, send: Send, body: bytes) -> None:
-        await self._send(send, {"type": "http.response.body", "body": body, "more_body": True})
-
-    async def _send(
-        self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]], message: MutableMapping[str, Any]
-    ) -> None:
-        async with asyncio.timeout(self._parts.settings.limits.stream_stall_s):
-            await send(message)
+        await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _until_gone(receive: Receive) -> None:

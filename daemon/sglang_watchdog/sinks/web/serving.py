@@ -1,0 +1,207 @@
+"""Opens the port and serves it with uvicorn, guarded against clients that are slow on purpose or too many.
+
+uvicorn alone waits for ever for a request that never ends and for a reader that never reads; both are cut off here.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .limits import Limits
+from .security import is_loopback, refuse_open_bind
+from .tokens import TokenStore
+
+_BACKLOG: Final = 128
+_KEEP_ALIVE_S: Final = 30
+_GRACE_S: Final = 5                        # for open requests when the daemon stops
+_FULL_BODY: Final = (
+    b'{"type":"urn:sglang-watchdog:problem:too-many-connections","title":"Service Unavailable","status":503,'
+    b'"detail":"All connections are taken.","instance":""}'
+)
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_FULL_BODY), _FULL_BODY)
+)
+
+
+class PortTaken(Exception):
+    """Another process listens there."""
+
+
+class ListenInvalid(Exception):
+    """The address to listen on is none; the message says what one looks like."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    certificate: Path                      # PEM, with the chain
+    key: Path
+    client_ca: Path | None = None          # clients must then show a certificate signed by it
+
+
+def address(listen: str) -> tuple[str, int]:
+    """HOST:PORT, [IPv6]:PORT or :PORT (which means 127.0.0.1).
+
+    Raises:
+        ListenInvalid: it is none of these.
+    """
+    host, colon, port = listen.rpartition(":")
+    is_bare_v6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+    if not colon or not port.isdecimal() or int(port) > 65_535 or is_bare_v6:
+        raise ListenInvalid(f"listen: {listen!r} is no address: write HOST:PORT, for IPv6 [ADDRESS]:PORT, as in 127.0.0.1:17853")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def bind(listen: str, tokens: TokenStore, *, tries: int = 1) -> list[socket.socket]:
+    """Listening sockets for every address the host name has. `tries` > 1 goes on to the next port when one is taken.
+
+    Raises:
+        ListenInvalid, PortTaken, OpenBindRefused, OSError
+    """
+    host, port = address(listen)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as fault:
+        raise ListenInvalid(f"listen: the name {host!r} has no address here ({fault.strerror})") from fault
+    addresses = list(dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found))
+    refuse_open_bind([where for _, where in addresses], tokens)
+    for attempt in range(tries):
+        try:
+            return _bind_all(addresses, port + attempt if port else 0)
+        except PortTaken:
+            if attempt + 1 == tries or port + attempt >= 65_535:
+                raise
+    raise AssertionError("tries must be at least 1")
+
+
+def _bind_all(addresses: Sequence[tuple[int, str]], port: int) -> list[socket.socket]:
+    opened: list[socket.socket] = []
+    try:
+        for family, where in addresses:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            opened.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((where, port))
+            port = port or int(sock.getsockname()[1])
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+    except OSError as fault:
+        for sock in opened:
+            sock.close()
+        if fault.errno == errno.EADDRINUSE:
+            raise PortTaken(f"listen: port {port} of {where} is taken by another process; choose another with --listen HOST:PORT") from fault
+        raise
+    return opened
+
+
+def are_loopback(sockets: Sequence[socket.socket]) -> bool:
+    """Whether nobody outside this machine can reach them."""
+    return all(is_loopback(str(sock.getsockname()[0])) for sock in sockets)
+
+
+class Server(uvicorn.Server):
+    """uvicorn under the runtime's signals instead of its own. Start with `serve(sockets)`, stop with `stop()`."""
+
+    def __init__(self, app: FastAPI, limits: Limits, tls: Tls | None = None) -> None:
+        super().__init__(uvicorn.Config(
+            app, http=guarded(limits), ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
+            server_header=False, timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_GRACE_S,
+            h11_max_incomplete_event_size=limits.header_bytes,
+            ssl_certfile=None if tls is None else tls.certificate, ssl_keyfile=None if tls is None else tls.key,
+            ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
+            ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED,
+        ))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """Callable from any thread."""
+        self.should_exit = True
+
+
+def guarded(limits: Limits) -> type[H11Protocol]:
+    """uvicorn's HTTP/1.1 protocol, with these limits on each connection and on their number."""
+
+    class Guarded(H11Protocol):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._request_timer: asyncio.TimerHandle | None = None
+            self._stall_timer: asyncio.TimerHandle | None = None
+            self._responses = 0
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            mine = _host(self)
+            if len(self.connections) > limits.connections or (
+                sum(1 for each in self.connections if _host(each) == mine) > limits.connections_per_client
+            ):
+                transport.write(_FULL)
+                transport.close()
+                return
+            self._watch_request()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget_request_timer()
+            self._forget_stall_timer()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if not self.transport.is_closing():
+                super().data_received(data)
+                self._watch_request()
+
+        def on_response_complete(self) -> None:
+            self._responses += 1
+            super().on_response_complete()
+            self._watch_request()
+
+        def _watch_request(self) -> None:
+            """A request that has begun (or a connection that has not sent any) must be complete in time."""
+            state = self.conn.their_state
+            has_begun = bool(self.conn.trailing_data[0]) or self._responses == 0
+            if state is h11.SEND_BODY or (state is h11.IDLE and has_begun):
+                if self._request_timer is None:
+                    self._request_timer = self.loop.call_later(limits.request_s, self.transport.abort)
+            else:
+                self._forget_request_timer()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self._stall_timer is None:
+                self._stall_timer = self.loop.call_later(limits.stream_stall_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._forget_stall_timer()
+            super().resume_writing()
+
+        def _forget_request_timer(self) -> None:
+            if self._request_timer is not None:
+                self._request_timer.cancel()
+                self._request_timer = None
+
+        def _forget_stall_timer(self) -> None:
+            if self._stall_timer is not None:
+                self._stall_timer.cancel()
+                self._stall_timer = None
+
+    return Guarded
+
+
+def _host(connection: Any) -> str:
+    """The address at the other end."""
+    return str(connection.client[0]) if connection.client else ""
