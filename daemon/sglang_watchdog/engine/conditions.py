@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import cel
-
 from ..model.observation import Json
 from ..model.signature import Condition
+from .cel_runtime import cel
 
 ROOTS: Final = ("args", "model", "gpu", "run", "load", "w")
 _PATH: Final = re.compile(r"\b(args|model|gpu|run|load|w)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)(?!\s*\()")

@@ -1071,10 +1071,10 @@ class Engine:
             return known
         if item.is_windowed:
             return Verdict(Answer.UNKNOWN, "its moment never came in what was read", "", "opportunity")
-        return self._never_said(item, run)
+        return self._never_said(run)
 
-    def _never_said(self, item: CompiledSignature, run: RunState) -> Verdict:
-        signature = item.signature
+    @staticmethod
+    def _never_said(run: RunState) -> Verdict:
         if run.dump is None:
             return Verdict(
                 Answer.UNKNOWN,

@@ -239,7 +239,7 @@ class Daemon:
                     break
                 changes += self._take(self._inbox.get_nowait())
             self._record(changes)
-            while self.ledger.backlog > _BACKLOG:
+            while self.ledger.backlog > _BACKLOG:  # noqa: ASYNC110 - the writer is a thread
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0)
 
@@ -348,7 +348,7 @@ def _feed(watch: ServerWatch, event: Any, wall_s: float) -> list[Change]:
     if isinstance(event, Block):
         return watch.on_block(event, wall_s)
     if isinstance(event, Gap | Opened | Watermark) and event.source != "gpus":
-        return watch.on_event(event, wall_s)
+        return watch.on_event(event)
     return watch.on_observation(event, wall_s) if not hasattr(event, "after") else []
 
 

@@ -19,11 +19,11 @@ from .plan import LogPlan, Plan, ServerPlan
 _PORT = 17853
 
 
-class BadConfiguration(Exception):  # noqa: N818 - what it is, not that it is one
+class BadConfiguration(Exception):
     """The configuration cannot be used."""
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """The daemon cannot start here."""
 
 
@@ -54,7 +54,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     """The plan that the command line and the configuration files describe."""
     host, port = _listen(options.listen)
     zone = _zone(options.timezone)
-    logs = tuple(LogPlan(name=_name(where), where=where if where == "-" or ":" in where else str(Path(where).absolute())) for where in options.logs)
+    logs = tuple(LogPlan(name=_name(where), where=_absolute(where)) for where in options.logs)
     return Plan(
         servers=(ServerPlan(name="sglang", logs=logs, zone=zone),) if logs else (),
         telemetry=options.telemetry or "none",
@@ -66,6 +66,10 @@ def plan_of(options: argparse.Namespace) -> Plan:
         signatures=tuple(options.signatures),
         record=options.record,
     )
+
+
+def _absolute(where: str) -> str:
+    return where if where == "-" or ":" in where else str(Path(where).absolute())
 
 
 def _name(where: str) -> str:

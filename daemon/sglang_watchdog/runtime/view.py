@@ -34,7 +34,7 @@ def source_statuses(watches: Mapping[str, ServerWatch], feeds: Mapping[str, Feed
                 gap_count=status.gaps,
                 from_start=log.from_start,
                 last_line_at_s=log.last_line_s,
-            )  # fmt: skip
+            )
         )
     if gpus is not None:
         out.append(SourceStatus(name="gpus", kind="nvml", state="reading" if gpus.is_up else "waiting"))

@@ -108,7 +108,7 @@ class ServerWatch:
         self._note_run(before)
         return changes
 
-    def on_event(self, event: Gap | Opened | Watermark, wall_s: float) -> list[Change]:
+    def on_event(self, event: Gap | Opened | Watermark) -> list[Change]:
         """A gap, a new file, or "read to the end at that time"."""
         log = self.logs.get(event.source)
         if isinstance(event, Watermark):

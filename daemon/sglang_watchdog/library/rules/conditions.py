@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import cel
+from ...engine.cel_runtime import cel
 
 from ...config.faults import Fault, nearest
 from ...config.yaml_source import Way
