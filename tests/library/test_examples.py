@@ -153,12 +153,18 @@ def test_a_line_with_a_stamp_of_its_own_begins_the_run_there(folder):
 
 
 def test_flags_are_played_by_whoever_supplies_the_runner(folder):
-    folder.good(kind="flag", match="", flag="{flag: --tp-size}", examples="[{then: firing, command: x}]")
+    flag = (
+        "{field: tp_size, effect: splits the model, source: '0.5.10, server_args.py::ServerArgs',"
+        " examples: [{command: --tp-size 2, release: 0.5.10, verdict: acts}]}"
+    )
+    folder.good(kind="flag", match="", flag=flag, examples="")
     loaded = folder.load()
+    assert loaded.errors == ()
 
     assert run_examples(loaded.library, loaded.files) == []
-    (fault,) = run_examples(loaded.library, loaded.files, flag_runner=lambda file, example: f"{example.command} acts")
-    assert fault.message == "x acts"
+    (fault,) = run_examples(loaded.library, loaded.files, flag_runner=lambda file, index: f"example {index} is dead")
+    assert fault.message == "example 0 is dead"
+    assert fault.line > 0
 
 
 def test_the_catalogue_in_the_readme_follows_the_files(folder):

@@ -22,8 +22,8 @@ from .stories import SOURCE, START_S, BadStory, Step, Text, read_story, story_te
 RELEASE: Final = re.compile(r"\b\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?\b")
 DUMP: Final = re.compile(r"server_args=|ServerArgs\(")
 LATE_OFFSET: Final = 4096  # of the first line of a log that was joined late
-FlagRunner = Callable[[SignatureFile, ExampleBody], str]
-"""Plays an example of kind flag; "" if it holds, else what came out instead. Triage supplies it."""
+FlagRunner = Callable[[SignatureFile, int], str]
+"""Plays one of `flag.examples` by its index; "" if it holds, else what came out instead. Triage supplies it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,17 +162,23 @@ def run_examples(
     player = Player(library)
     faults: list[Fault] = []
     for file in files:
+        if file.body.flag is not None and flag_runner is not None:
+            faults += _test_flag(file, flag_runner)
+        if file.body.id not in library.signatures or file.body.kind is Kind.FLAG:
+            continue
         seen: set[str] = set()
         for index, example in enumerate(file.body.examples):
-            if file.body.kind is Kind.FLAG:
-                problem = flag_runner(file, example) if flag_runner is not None else ""
-                faults += [file.fault("SIG071", ("examples", index, "then"), problem)] if problem else []
-            elif file.body.id in library.signatures:
-                faults += _test_one(player, file, index, example, seen)
+            faults += _test_one(player, file, index, example, seen)
             if on_example is not None:
                 on_example(file.body.id, example.name)
-        faults += _never_hit(file, seen) if file.body.id in library.signatures else []
+        faults += _never_hit(file, seen)
     return faults
+
+
+def _test_flag(file: SignatureFile, runner: FlagRunner) -> list[Fault]:
+    examples = file.body.flag.examples if file.body.flag is not None else []
+    problems = [(index, runner(file, index)) for index in range(len(examples))]
+    return [file.fault("SIG071", ("flag", "examples", index, "verdict"), problem) for index, problem in problems if problem]
 
 
 def _test_one(player: Player, file: SignatureFile, index: int, example: ExampleBody, seen: set[str]) -> list[Fault]:

@@ -20,7 +20,7 @@ HEADING: Final = "# signature  revision  hash of what it detects; written by `sg
 DETECTING: Final = (
     "kind", "releases", "applies_when", "during", "not_during", "scope", "match", "unless", "await_",
     "absence_valid_only_if", "concludes", "threshold", "let", "when", "needs", "each", "hold", "clear_after", "resolve",
-    "resolve_when", "flag",
+    "resolve_when", "yields_to", "flag",
 )  # fmt: skip
 TELLING: Final = frozenset({"because", "anywhere", "example", "level"})
 

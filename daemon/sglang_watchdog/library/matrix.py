@@ -228,7 +228,7 @@ def _entries(loaded: Loaded) -> Iterator[_Entry]:
     for file in loaded.files:
         lines = _lines(file)
         for name, pattern in file.patterns.items():
-            if pattern.level:
+            if pattern.level and (pattern.releases or file.signature.releases):
                 examples = tuple(line for line in (*lines, message_of(pattern.example)) if line and matches(pattern, line))
                 yield _Entry(pattern, pattern.releases or file.signature.releases, name.rpartition(".")[0] or file.body.id,
                     bool(SUPPORT.search(name)),

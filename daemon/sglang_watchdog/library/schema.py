@@ -130,10 +130,7 @@ class ExampleBody(Shape):
     then: Annotated[OutcomeBody, BeforeValidator(as_outcome)]
     captures: dict[str, str] = {}
     because: str = ""
-    starts: bool | None = None  # flag: would the server start
-    gpu: str | None = None  # flag: product
     release: str | None = None  # the SGLang release of the story, where the story does not say it
-    command: str | None = None  # flag: the launch command
 
     @field_validator("captures", mode="before")
     @classmethod
