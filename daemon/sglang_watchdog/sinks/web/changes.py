@@ -18,6 +18,7 @@ from ..ledger import LedgerClosed
 from ..ledger_writes import Recorded
 from .parts import Parts
 from .problems import Problem
+from .schema import PROBLEM
 
 RETRY_MS: Final = 2_000
 _STEP: Final = 200  # changes read and sent at once
@@ -49,9 +50,10 @@ def router(parts: Parts) -> APIRouter:
         "/changes",
         operation_id="stream_changes",
         response_model=None,
+        response_class=ChangeStream,
         responses={
             200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}},
-            503: {"description": "Too many streams are open."},
+            503: {"description": "Too many streams are open.", **PROBLEM},
         },
     )
     async def stream_changes(asked: Annotated[ChangeQuery, Query()], last_event_id: LastEventId = None) -> Response:
