@@ -88,7 +88,7 @@ class Load:
         rank.queue = batch.queue_requests if batch.queue_requests is not None else rank.queue
         if batch.kv_used_ratio is not None:
             rank.kv_used = batch.kv_used_ratio
-        self.add("batch_lines", at_s, 1.0)
+        self.count("batch_lines", at_s, 1.0)
         if batch.is_decode:
             self._on_decode(batch, at_s, rank)
         else:
@@ -103,7 +103,7 @@ class Load:
         rank.tokens_per_s = batch.tokens_per_s if batch.tokens_per_s is not None else 0.0
         running = sum(r.running for r in self._alive(at_s))
         self.max_running = max(self.max_running, running)
-        self.add("decode_lines", at_s, 1.0)
+        self.count("decode_lines", at_s, 1.0)
         self.add("running_requests", at_s, float(running))
         self.add("decode_tokens_per_s", at_s, sum(r.tokens_per_s for r in self._alive(at_s)))
         self.add("decode_graph", at_s, None if batch.graph is None else float(batch.graph))
@@ -123,7 +123,7 @@ class Load:
             self.chunk_size and batch.new_tokens is not None and batch.new_tokens >= self.chunk_size
         )
         self.admitted += new
-        self.add("prefill_lines", at_s, 1.0)
+        self.count("prefill_lines", at_s, 1.0)
         self.add("new_tokens", at_s, batch.new_tokens)
         self.add("cached_tokens", at_s, batch.cached_tokens)
         self.add("prefill_tokens_per_s", at_s, batch.tokens_per_s)
@@ -188,12 +188,10 @@ class Load:
         running = self.series.get("running_requests")
         if decodes is None or lines is None or running is None:
             return None
-        times = decodes.newest_times(s.decode_lines, at_s)
-        if len(times) < s.decode_lines:
+        oldest_s = self._since_lines(decodes, s.decode_lines, at_s)
+        if oldest_s is None:
             return None
-        length = max(s.window_s, at_s - times[0] + 1e-6)
-        if length > s.window_max_s:
-            return None
+        length = max(s.window_s, at_s - oldest_s + 1e-6)
         from_s = at_s - length
         if self._longest_silence(from_s, at_s, lines) > max(s.max_silence_s, 2.0 * (self.batch_interval_s(at_s) or 0.0)):
             return None
@@ -206,6 +204,15 @@ class Load:
             return None
         speeds = self.series["decode_tokens_per_s"].window(from_s, at_s)
         return Steady(from_s, at_s, middle, median(speeds) if speeds else 0.0)
+
+    def _since_lines(self, lines: Series, wanted: int, at_s: float) -> float | None:
+        """When the last `wanted` lines began, or None if the longest window does not hold so many."""
+        held = 0.0
+        for second, count in reversed(lines.points(at_s - self.settings.window_max_s, at_s)):
+            held += count
+            if held >= wanted:
+                return second
+        return None
 
     @staticmethod
     def _longest_silence(from_s: float, to_s: float, lines: Series) -> float:

@@ -36,11 +36,16 @@ class Sequencer:
 
     def feed(self, source: str, at_s: float | None, observation: Observation) -> Iterator[Observation]:
         """Take one observation and give back what may be acted on now, in order."""
-        self.announce(source)
+        if source not in self._queues:
+            self.announce(source)
         if isinstance(observation, Watermark):
             self._reached[source] = max(self._reached[source], observation.at_s)
         key = max(self._clock[source], at_s if at_s is not None else _UNDATED)
         self._clock[source] = key
+        if len(self._queues) == 1:  # nobody to wait for
+            self.released_s = max(self.released_s, key)
+            yield observation
+            return
         self._queues[source].append((key, observation))
         yield from self._release()
 

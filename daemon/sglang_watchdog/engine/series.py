@@ -7,16 +7,20 @@ from itertools import pairwise
 Points = list[tuple[float, float]]
 
 
-class Series:
-    """Values in time order, kept for `keep_s` seconds at most, and at most `limit` of them."""
+_PER_STAMP = 64  # a log may print thousands of lines in one second; so many of them are sample enough for a median
 
-    __slots__ = ("_at", "_keep_s", "_limit", "_value", "newest")
+
+class Series:
+    """Values in time order, kept for `keep_s` seconds at most, at most `limit` of them, at most 64 of one stamp."""
+
+    __slots__ = ("_at", "_keep_s", "_limit", "_same", "_value", "newest")
 
     def __init__(self, keep_s: float = 900.0, limit: int = 20_000) -> None:
         self._at: list[float] = []
         self._value: list[float] = []
         self._keep_s = keep_s
         self._limit = limit
+        self._same = 0  # values of the newest stamp
         self.newest: tuple[float, float] | None = None
 
     def __len__(self) -> int:
@@ -24,14 +28,19 @@ class Series:
 
     def add(self, at_s: float, value: float) -> None:
         """Add a value; one that comes late is put in its place in time."""
-        if self._at and at_s < self._at[-1]:
-            place = bisect_right(self._at, at_s)
-            self._at.insert(place, at_s)
+        at = self._at
+        if at and at_s < at[-1]:
+            place = bisect_right(at, at_s)
+            at.insert(place, at_s)
             self._value.insert(place, value)
-        else:
-            self._at.append(at_s)
-            self._value.append(value)
-            self.newest = (at_s, value)
+            return
+        self.newest = (at_s, value)
+        self._same = self._same + 1 if at and at_s == at[-1] else 1
+        if self._same > _PER_STAMP:
+            self._value[-1] = value  # the newest value of the stamp is the one in force
+            return
+        at.append(at_s)
+        self._value.append(value)
         if self._at[0] < self._at[-1] - 2 * self._keep_s or len(self._at) > 2 * self._limit:
             self._drop(self._at[-1] - self._keep_s)
 
@@ -55,11 +64,6 @@ class Series:
         """The newest point at or before `to_s`, however old."""
         high = bisect_right(self._at, to_s)
         return (self._at[high - 1], self._value[high - 1]) if high else None
-
-    def newest_times(self, n: int, to_s: float) -> list[float]:
-        """The last `n` times at or before `to_s`, oldest first."""
-        high = bisect_right(self._at, to_s)
-        return self._at[max(0, high - n) : high]
 
     def _drop(self, before_s: float) -> None:
         keep_from = max(bisect_left(self._at, before_s), len(self._at) - self._limit)

@@ -132,7 +132,9 @@ def window_value(window: Window, scene: Scene, peers: Sequence[GpuState]) -> flo
         newest = series.last_at(scene.at_s) if series is not None else None
         return scene.at_s - newest[0] if newest is not None else None
     values = series.window(from_s, scene.at_s) if series is not None else []
-    return reduce(window.function, values, over_s, window.argument)
+    # Lines and answers are held as counts by second.
+    function = "sum" if window.function == "count" and window.series.endswith("_lines") else window.function
+    return reduce(function, values, over_s, window.argument)
 
 
 def _gpu_value(window: Window, scene: Scene, peers: Sequence[GpuState], from_s: float, over_s: float) -> float | None:

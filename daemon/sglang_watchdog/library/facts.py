@@ -18,6 +18,10 @@ KNOWN: Final[Mapping[str, str]] = {
     "run.phase": "str", "run.has_dump": "bool", "run.log_level": "str", "run.custom_logging": "bool",
     "run.graph_max_bs": "int", "run.age_s": "float", "run.node_rank": "int", "run.weights_gib": "float",
     "run.max_running_requests": "int", "run.max_total_num_tokens": "int", "run.sglang_version": "str",
+    "run.lines": "int", "run.sglang_lines": "int", "run.odd_lines": "int", "run.gaps": "int", "run.gap_reason": "str",
+    "run.unreadable_sources": "int", "run.clock_overlap": "bool", "run.access_log": "bool", "run.log_silence_s": "float",
+    "run.release_verified": "bool", "run.port_open": "bool", "run.restarted": "bool", "run.end": "str", "run.ready_s": "float",
+    "run.launcher_state": "str", "run.scheduler_state": "str",
     "load.ready": "bool", "load.steady": "bool", "load.running": "float", "load.tokens_per_s": "float",
     "load.queue": "float", "load.unanswered": "float", "load.last_batch_age_s": "float",
     "load.batch_interval_s": "float",
@@ -41,6 +45,7 @@ def fact_types(library: Library, files: Iterable[SignatureFile], roots: Iterable
         types.update({f"gpu.{name}": type(value).__name__ for name, value in entry.items()})
     for milestone in library.milestones:
         types.update({name: TYPE_OF_CAPTURE[source.rpartition(":")[2]] for name, source in milestone.facts.items()})
+        types[f"run.since_{milestone.name.replace('-', '_')}_s"] = "float"
     for file in files:
         for name, value in file.body.concludes.items():
             types.setdefault(name, type(value).__name__)

@@ -118,10 +118,11 @@ class ChangeStream(Response):
     async def _feed(self, send: Send) -> None:
         limits, loop = self._parts.settings.limits, asyncio.get_running_loop()
         ends_at = None if self._duration_s is None else loop.time() + self._duration_s
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await self._write(send, f"retry: {RETRY_MS}\n\n".encode())
         with self._parts.broadcast.listen() as news:
+            # Before the answer begins: whoever has its head misses nothing that comes after.
             oldest, newest = await run_in_threadpool(self._parts.ledger.change_range)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._write(send, f"retry: {RETRY_MS}\n\n".encode())
             after = newest if self._after is None else self._after
             if self._after is not None and not oldest - 1 <= after <= newest:
                 after = await self._say_missed(send, after, oldest, newest)

@@ -6,6 +6,7 @@ Rendered here, whole, so that it also works without script; with script it follo
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
@@ -194,7 +195,7 @@ def finding(document: Document, folded: Mapping[str, list[Document]], depth: int
         tag(
             "p",
             f"{_clock(document['first_seen'])} to {_clock(document['last_seen'])}, seen {document['count']}×, ",
-            link(f"api/v1/findings/{id}", document["signature"]),
+            link(f"api/v1/findings/{quote(id, safe='')}", document["signature"]),
             " ",
             None if is_over or word else tag("button", "Acknowledge", class_="take", data_take=id),
             class_="soft",

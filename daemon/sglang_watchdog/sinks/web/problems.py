@@ -70,7 +70,7 @@ def install(app: FastAPI) -> None:
     async def framework(request: Request, fault: Exception) -> Response:
         assert isinstance(fault, HTTPException)
         kind = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(fault.status_code, "refused")
-        detail = {404: "There is nothing at this address.", 405: f"{request.method} is not possible here."}.get(
+        detail = {413: "The body is too large.", 404: "There is nothing at this address.", 405: f"{request.method} is not possible here."}.get(
             fault.status_code, str(fault.detail)
         )
         return response(

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
+
 from . import problems
 from .limits import Buckets
 from .parts import WebSettings
@@ -69,10 +71,7 @@ class Gate:
             token, body = None, _Body(receive, None, self._settings.limits.body_bytes)
             scope.setdefault("state", {})["is_stranger"] = True
         scope.setdefault("state", {})["token"] = token
-        try:
-            await self._app(scope, body.receive, dressed)
-        except _TooLarge as fault:
-            await problems.response(fault.problem, scope["path"])(scope, receive, dressed)
+        await self._app(scope, body.receive, dressed)
 
     def _admit(self, scope: Scope, headers: "_Headers") -> Token | None:
         """The token, None where none is needed.
@@ -81,6 +80,9 @@ class Gate:
             Problem: the request is refused.
         """
         path, client = _path(scope), (scope.get("client") or ("local", 0))[0]
+        # uvicorn bounds only headers that arrive in parts
+        if headers.size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._settings.limits.header_bytes:
+            raise Problem(431, "headers-too-large", "The request line and headers are too large.")
         if path in HEALTH_PATHS and scope["method"] in _SAFE_METHODS:
             return None  # probes come by address and without secrets
         self._check_host(headers.one(b"host"))
@@ -235,6 +237,10 @@ class _Headers:
     def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
         self._raw = list(raw)
 
+    @property
+    def size(self) -> int:
+        return sum(len(name) + len(value) for name, value in self._raw)
+
     def one(self, name: bytes) -> bytes | None:
         """The header's value.
 
@@ -245,12 +251,6 @@ class _Headers:
         if len(found) > 1:
             raise Problem(400, "header-repeated", f"The header {name.decode()} is there more than once.")
         return found[0] if found else None
-
-
-class _TooLarge(Exception):
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
 
 
 class _Body:
@@ -265,7 +265,7 @@ class _Body:
         message = await self._receive()
         self._taken += len(message.get("body", b""))
         if self._taken > self._limit:
-            raise _TooLarge(self._problem())
+            raise HTTPException(413)     # an exception that FastAPI lets through while it reads a body
         return message
 
     def _problem(self) -> Problem:
