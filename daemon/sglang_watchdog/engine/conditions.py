@@ -56,9 +56,7 @@ class Context:
     def put(self, root: str, values: Mapping[str, Json]) -> None:
         """Replace a root. None means unknown and is left out."""
         wanted = self._wanted.get(root)
-        kept: dict[str, Json] = {
-            key: value for key, value in values.items() if value is not None and (wanted is None or key in wanted)
-        }
+        kept: dict[str, Json] = {key: value for key, value in values.items() if value is not None and (wanted is None or key in wanted)}
         if kept != self._values[root]:
             self._values[root] = kept
             self._cel.add_variable(root, kept)

@@ -119,9 +119,7 @@ class Load:
             self.admitted = self.answered
         if self._chunk_open.get(batch.rank) and new:
             new -= 1  # the first sequence continues a prompt that was counted with its first chunk
-        self._chunk_open[batch.rank] = bool(
-            self.chunk_size and batch.new_tokens is not None and batch.new_tokens >= self.chunk_size
-        )
+        self._chunk_open[batch.rank] = bool(self.chunk_size and batch.new_tokens is not None and batch.new_tokens >= self.chunk_size)
         self.admitted += new
         self.count("prefill_lines", at_s, 1.0)
         self.add("new_tokens", at_s, batch.new_tokens)

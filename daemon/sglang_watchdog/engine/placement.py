@@ -387,9 +387,7 @@ class PlacementTracker:
         for replica in range(replicas):
             for pp_rank in range(first_pp, first_pp + pp_per_node):
                 for tp_rank in range(first_tp, first_tp + tp_per_node):
-                    ordinal = (
-                        base + replica * tp * pp * step + (pp_rank % pp_per_node) * tp_per_node + (tp_rank % tp_per_node) * step
-                    )
+                    ordinal = base + replica * tp * pp * step + (pp_rank % pp_per_node) * tp_per_node + (tp_rank % tp_per_node) * step
                     parts = [f"DP{replica}"] * (replicas > 1) + [f"PP{pp_rank}"] * (pp > 1) + [f"TP{tp_rank}"] * (tp > 1)
                     found[ordinal] = " ".join(parts)
         return found

@@ -19,8 +19,7 @@ def render(report: Report, *, colour: bool) -> str:
     lines: list[str] = []
     for source in report.sources:
         lines.append(
-            f"{source.name}: {source.lines:,} lines, {source.sglang_lines:,} of SGLang's, {source.format}, "
-            f"stamps read as {report.timezone}"
+            f"{source.name}: {source.lines:,} lines, {source.sglang_lines:,} of SGLang's, {source.format}, stamps read as {report.timezone}"
         )
     for run in report.runs:
         lines += ["", *_run(run, report.findings, colour)]

@@ -17,10 +17,10 @@ from ..library.load import Loaded, load
 from ..model.finding import Change
 from ..model.observation import Gap, GpuEvent, Observation, Opened, Sample, Watermark
 from ..model.signature import Library
-from ..parse.zone import Zone
 from ..scan.patterns import PatternSet, compile_patterns
 from ..sinks.ledger import Ledger
 from ..sinks.metrics import BoardCollector, Health
+from ..sinks.notify.build import notifier, outbox_channels
 from ..sinks.state import Board, RankLoad, Reload
 from ..sinks.web.app import create
 from ..sinks.web.broadcast import Broadcast
@@ -28,6 +28,7 @@ from ..sinks.web.parts import Parts, WebSettings
 from ..sinks.web.security import is_loopback, refuse_open_bind
 from ..sinks.web.tokens import TokenStore
 from ..sources.block import Block
+from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
 from .clock import LogClock, WallClock
 from .feeds import Feed, GpuFeed, gpu_feed, log_feeds
@@ -59,17 +60,23 @@ class Item:
 class Daemon:
     """Built from a plan, run once."""
 
-    def __init__(self, plan: Plan, version: str, *, tokens: TokenStore, say: Callable[[str], None] = lambda _: None,
-                 on_changes: Callable[[list[Change]], None] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        version: str,
+        *,
+        tokens: TokenStore,
+        say: Callable[[str], None] = lambda _: None,
+        on_changes: Callable[[list[Change]], None] | None = None,
+    ) -> None:
         self.plan = plan
         self._version = version
         self._tokens = tokens
         self._say = say
         self._on_changes = on_changes
-        self._loaded: Loaded = load(plan.signatures)
+        self._loaded: Loaded = self._load()
         self.library: Library = self._loaded.library
         self._patterns: PatternSet = compile_patterns(self.library, "auto")
-        self._clock: WallClock | LogClock = LogClock() if plan.clock == "log" else WallClock()
         self._inbox: asyncio.Queue[Item] = asyncio.Queue(QUEUE)
         self.watches: dict[str, ServerWatch] = {}
         self._feeds: dict[str, Feed] = {}
@@ -80,7 +87,11 @@ class Daemon:
             version=version, started_at_s=time.time(), servers=[server.name for server in plan.servers], topics=self.library.topics,
             library_version=self.library.version, clock=plan.clock,
         )  # fmt: skip
-        self.ledger = Ledger(_ledger_path(plan), on_committed=self._committed, on_state=self._ledger_state)
+        self.ledger = Ledger(
+            _ledger_path(plan), retention=plan.retention, channels=outbox_channels(plan.notify), on_committed=self._committed,
+            on_state=self._ledger_state,
+        )  # fmt: skip
+        self._notifier = notifier(plan.notify, self.ledger, external_url=plan.external_url, on_fault=self._notify_fault) if plan.notify else None
         self._stop = asyncio.Event()
         self._taken = 0
         self._last_item_s = time.monotonic()
@@ -89,30 +100,38 @@ class Daemon:
         self._positions: dict[str, Any] = {}
         self.port = plan.port
 
+    def _load(self) -> Loaded:
+        wanted = self.plan.signatures
+        return load(wanted.folders, disable=wanted.disable, override=wanted.override)
+
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until SIGTERM or SIGINT (or `stop`)."""
         self._loop = asyncio.get_running_loop()
-        notifier = Notifier()
-        with self._signals(notifier):
+        systemd = Notifier()
+        with self._signals(systemd):
             server_socket = self._bind()
             self._open_watches()
             server = _Server(uvicorn.Config(self._application(), log_config=None, access_log=False, server_header=False, lifespan="off",
-                                            timeout_graceful_shutdown=2))  # fmt: skip
+                                            timeout_graceful_shutdown=2,
+                                            ssl_certfile=self.plan.tls[0] if self.plan.tls else None,
+                                            ssl_keyfile=self.plan.tls[1] if self.plan.tls else None))  # fmt: skip
             tasks = [
                 asyncio.create_task(self._pump(), name="pump"),
                 asyncio.create_task(server.serve(sockets=[server_socket]), name="http"),
-                asyncio.create_task(self._housekeeping(notifier), name="housekeeping"),
+                asyncio.create_task(self._housekeeping(systemd), name="housekeeping"),
                 *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
             ]
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
             self.board.set_ready("")
-            self._say(f"http://{self.plan.host}:{self.port}/")
-            notifier.ready(f"watching {len(self.watches)} servers, {len(self._feeds)} logs")
+            self._say(f"{'https' if self.plan.tls else 'http'}://{self.plan.host}:{self.port}/")
+            if self._notifier is not None:
+                self._notifier.start()
+            systemd.ready(f"watching {len(self.watches)} servers, {len(self._feeds)} logs")
             await self._stop.wait()
-            notifier.stopping()
+            systemd.stopping()
             await self._shut_down(server, tasks)
 
     def stop(self) -> None:
@@ -129,6 +148,8 @@ class Daemon:
         http.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._drain()
+        if self._notifier is not None:
+            await asyncio.to_thread(self._notifier.stop)
         await asyncio.to_thread(self.ledger.close)
         if self._recorder is not None:
             self._recorder.close()
@@ -181,16 +202,20 @@ class Daemon:
         raise PortTakenError(f"{self.plan.host}: no free port from {self.plan.port}")
 
     def _application(self) -> Any:
-        collector = BoardCollector(self.board, health=self._health)
+        collector = BoardCollector(self.board, health=self._health, signature_verdicts=self.plan.verdict_metrics)
         host = self.plan.host
         parts = Parts(
             board=self.board, ledger=self.ledger, library=lambda: self.library, collector=collector, broadcast=self._broadcast,
-            tokens=self._tokens, reload=self.reload, settings=WebSettings(is_loopback=host == "localhost" or is_loopback(host)),
+            tokens=self._tokens, reload=self.reload, settings=WebSettings(
+                is_loopback=host == "localhost" or is_loopback(host), external_url=self.plan.external_url,
+                allowed_hosts=self.plan.allowed_hosts, metrics_need_token=not self.plan.metrics_open,
+            ),
         )  # fmt: skip
         return create(parts)
 
     def _health(self) -> Health:
-        return Health(ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog)
+        told = self._notifier.health() if self._notifier is not None else None
+        return Health(ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog, notifications=told)
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
@@ -204,10 +229,11 @@ class Daemon:
 
     def _watch(self, server: ServerPlan, sources: dict[str, ResumeAt]) -> ServerWatch:
         started = replace(server.engine, daemon_started_s=self.ledger.first_started_s)
-        zone = server.zone or Zone.utc(certain=False)
+        zone = server.zone or machine_zone()
+        clock = LogClock() if self.plan.clock == "log" else WallClock()
         return ServerWatch(
-            replace(server, engine=started), self.library, self._patterns, self._clock, zone, sources=sources,
-            telemetry=self.plan.telemetry != "none",
+            replace(server, engine=started), self.library, self._patterns, clock, zone, sources=sources,
+            telemetry=self.plan.telemetry.startswith("replay:"),
         )  # fmt: skip
 
     async def _read(self, feed: Feed) -> None:
@@ -277,8 +303,15 @@ class Daemon:
         self._record([])
 
     def _committed(self, recorded: Any) -> None:
-        if recorded and self._loop is not None and not self._loop.is_closed():
+        if not recorded:
+            return
+        if self._notifier is not None:
+            self._notifier.wake()
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._broadcast.notify)
+
+    def _notify_fault(self, channel: str, fault: BaseException) -> None:
+        log.error("notification failed", part=channel, error=str(fault))
 
     def _ledger_state(self, state: Any) -> None:
         log.warning("ledger", durable=state.is_durable, because=state.because, do=state.do)
@@ -306,7 +339,7 @@ class Daemon:
             taken = self._taken
 
     def _settle(self) -> None:
-        if isinstance(self._clock, LogClock) and not self._is_settled and self._inbox.empty():
+        if self.plan.clock == "log" and not self._is_settled and self._inbox.empty():
             if time.monotonic() - self._last_item_s < _SETTLE_S:
                 return
             self._is_settled = True
@@ -314,11 +347,9 @@ class Daemon:
 
     async def reload(self) -> Reload:
         """Read the signatures again; refused whole if anything is wrong, so that a typo never blinds a running watchdog."""
-        loaded = await asyncio.to_thread(load, self.plan.signatures)
+        loaded = await asyncio.to_thread(self._load)
         if loaded.errors:
-            outcome = Reload(
-                was_successful=False, at_s=time.time(), error="; ".join(f.render().splitlines()[0] for f in loaded.errors[:3])
-            )
+            outcome = Reload(was_successful=False, at_s=time.time(), error="; ".join(f.render().splitlines()[0] for f in loaded.errors[:3]))
             log.error("reload refused", faults=len(loaded.errors), first=loaded.errors[0].render())
         else:
             patterns = await asyncio.to_thread(compile_patterns, loaded.library, "auto")

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ..model.observation import Observation
 from ..sources.follow import TailSource
+from ..sources.nvml_sampler import NvmlSampler
 from ..sources.position import TailPosition
 from ..sources.telemetry_replay import TelemetryReplay
 from .plan import Plan, ServerPlan
@@ -39,8 +40,10 @@ class Feed:
 class GpuFeed(Protocol):
     """Samples of all GPUs of the node."""
 
-    is_up: bool
-
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def why(self) -> str: ...
     async def run(self, put: Put) -> None: ...
 
 
@@ -59,13 +62,34 @@ def gpu_feed(plan: Plan) -> GpuFeed | None:
     """The feed that `--telemetry` names, or None."""
     if plan.telemetry.startswith("replay:"):
         return _ReplayFeed(Path(plan.telemetry.removeprefix("replay:")))
-    return None
+    return _NvmlFeed(plan.sample_s) if plan.telemetry == "nvml" else None
+
+
+class _NvmlFeed:
+    """The sampler of this machine; without a driver it says so once and goes on asking."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self.sampler: NvmlSampler | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.sampler is not None and self.sampler.status.is_up
+
+    @property
+    def why(self) -> str:
+        return self.sampler.status.reason if self.sampler is not None else "not started"
+
+    async def run(self, put: Put) -> None:
+        self.sampler = NvmlSampler(put, period_s=self._period_s)
+        await self.sampler.run()
 
 
 class _ReplayFeed:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.is_up = True
+        self.why = ""
 
     async def run(self, put: Put) -> None:
         await TelemetryReplay(self._path, put).run()

@@ -37,5 +37,5 @@ def source_statuses(watches: Mapping[str, ServerWatch], feeds: Mapping[str, Feed
             )
         )
     if gpus is not None:
-        out.append(SourceStatus(name="gpus", kind="nvml", state="reading" if gpus.is_up else "waiting"))
+        out.append(SourceStatus(name="gpus", kind="nvml", state="reading" if gpus.is_up else "waiting", why=gpus.why))
     return out

@@ -8,7 +8,7 @@ from typing import Any
 from ..engine.engine import Engine
 from ..engine.runs import RunState
 from ..model.finding import Change
-from ..model.observation import Gap, Observation, Opened, Tally, Watermark
+from ..model.observation import Gap, Observation, Opened, Sample, Tally, Watermark
 from ..model.signature import Library
 from ..parse.zone import Zone
 from ..scan.patterns import PatternSet
@@ -81,6 +81,7 @@ class ServerWatch:
         self.logs: dict[str, _Log] = {}
         for name, resume in sources.items():
             self.add_log(name, resume, patterns)
+        self._samples_come = telemetry
         if telemetry:
             self.engine.announce("gpus")
 
@@ -123,7 +124,14 @@ class ServerWatch:
 
     def on_observation(self, observation: Observation, wall_s: float) -> list[Change]:
         """Samples, probes, processes, commands."""
+        if isinstance(observation, Gap):
+            # No driver, a hung one, a missing recording: the log must not wait for samples that do not come.
+            self._samples_come = False
+            return self.engine.feed(observation) + self.engine.withdraw(observation.source)
         at_s = getattr(observation, "at_s", None)
+        if isinstance(observation, Sample) and not self._samples_come:
+            self._samples_come = True
+            self.engine.announce(observation.source)
         if at_s is not None and not isinstance(observation, Watermark):
             self._clock.newest(at_s, wall_s)
         return self.engine.feed(observation)
