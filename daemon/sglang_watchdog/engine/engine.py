@@ -164,21 +164,20 @@ class Engine:
         return self._act(self._order.feed(source, at_s, observation))
 
     def settle(self) -> list[Change]:
-        """All sources are quiet and were read to their end: judge the newest second too."""
+        """All sources are quiet and were read to their end: judge the newest second too, and what waited for more lines."""
         changes = self._act(self._order.drain())
         changes += self._flush_prelude()
         if self._now_s > _NEVER:
             changes += self._tick_to(self._now_s, inclusive=True)
-        return changes
+        changes += self._flush_deferred(float("inf"))
+        return changes + self._fold()
 
     def finish(self, until_s: float | None = None) -> list[Change]:
         """The end of everything. `until_s` adds silence that the user knows of."""
         changes = self.settle()
         if until_s is not None and until_s > self._now_s:
             changes += self._tick_to(until_s, inclusive=True)
-        changes += self._judge_silences(over=True)
-        changes += self._flush_deferred(float("inf"))
-        return changes + self._fold()
+        return changes + self._judge_silences(over=True) + self._fold()
 
     # --- order and time --------------------------------------------------------------------------------------------
 

@@ -42,7 +42,8 @@ QUEUE: Final = 512  # events; when it is full the sources wait, and the log is t
 _TOGETHER: Final = 64  # events judged before one commit
 _HOUSEKEEPING_S: Final = 1.0
 _COVERAGE_EVERY: Final = 5
-_SETTLE_S: Final = 3.0  # --clock log: quiet for this long, then the newest second is judged too
+_UPDATES_EVERY: Final = 10
+_SETTLE_S: Final = 5.0  # --clock log: quiet for this long, then the newest second is judged too
 _BACKLOG: Final = 2_000
 
 log = structlog.get_logger()
@@ -299,6 +300,10 @@ class Daemon:
             self._positions |= moved
             self.ledger.commit(changes, moved)
 
+    def _record_updates(self) -> None:
+        """Counts and evidence of findings that go on firing: not each second's, or a long finding would fill the ledger."""
+        self._record([change for watch in self.watches.values() for change in watch.engine.findings.updates()])
+
     def _commit_positions(self) -> None:
         self._record([])
 
@@ -324,6 +329,8 @@ class Daemon:
             await asyncio.sleep(_HOUSEKEEPING_S)
             beats += 1
             self._settle()
+            if beats % _UPDATES_EVERY == 0:
+                self._record_updates()
             for name, watch in self.watches.items():
                 run = watch.engine.run
                 ranks = run.load.by_rank() if run is not None else {}
@@ -344,6 +351,7 @@ class Daemon:
                 return
             self._is_settled = True
             self._record([change for watch in self.watches.values() for change in watch.settle()])
+            self._record_updates()
 
     async def reload(self) -> Reload:
         """Read the signatures again; refused whole if anything is wrong, so that a typo never blinds a running watchdog."""
