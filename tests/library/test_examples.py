@@ -152,6 +152,16 @@ def test_a_line_with_a_stamp_of_its_own_begins_the_run_there(folder):
     assert played.verdicts["moe-default"][0] is Answer.YES
 
 
+def test_lines_that_lie_months_apart_are_told(folder):
+    """Every second between them would be judged."""
+    story = r"0s server_args=ServerArgs(tp_size=1)\n1s [2026-02-04 11:30:00] Using default MoE kernel config.\n"
+    folder.good(examples=f'[{{replay: "{story}", then: firing}}]')
+
+    (fault,) = faults(folder)
+    assert (fault.code, fault.is_warning) == ("SIG075", True)
+    assert "118 days apart" in fault.message
+
+
 def test_flags_are_played_by_whoever_supplies_the_runner(folder):
     flag = (
         "{field: tp_size, effect: splits the model, source: '0.5.10, server_args.py::ServerArgs',"

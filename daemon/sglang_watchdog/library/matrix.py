@@ -201,7 +201,8 @@ def _judge(entry: _Entry, row: Row, releases: Sequence[str]) -> Iterator[Fault]:
             entry.way,
             f"not printed by {spans(absent, releases)}",
             code="SIG062",
-            help=f"Printed by {present}. Narrow `releases:`, or add the other wording.",
+            help=f"Printed by {present}. Narrow `releases:`, add the other wording,"
+            " or drop `level:` if SGLang is not who prints it.",
         )
     if other:
         yield entry.document.fault(
