@@ -19,6 +19,8 @@ from sglang_watchdog.model.observation import Watermark
 from sglang_watchdog.model.series import EXTRA_SERIES
 from sglang_watchdog.sources.nvml_child import Stamp, _paced
 from sglang_watchdog.sources.nvml_quantities import counter_rate
+from sglang_watchdog.sources.nvml_sampler import look_once
+from sglang_watchdog.sources.nvml_status import advice
 
 Fake = Callable[..., FakeNvml]
 
@@ -242,6 +244,29 @@ async def test_an_energy_counter_that_begins_anew_means_a_reloaded_driver(fake: 
         await inbox.new_samples(1)
 
     assert inbox.gaps()[0].reason.startswith("driver-reloaded")
+
+
+async def test_a_single_look_tells_what_is_read_and_what_is_blind(fake: Fake) -> None:
+    status = await look_once(environment=fake(count=2).environment())
+
+    assert (status.state, status.driver, len(status.gpus)) == ("sampling", "580.00", 2)
+    assert status.gpus[1].sources["power"] == "nvmlDeviceGetPowerUsage"
+    assert status.gpus[1].blind["fan"] == "nvmlDeviceGetFanSpeed: Not Supported"
+    assert status.to_json()["calls"]
+
+
+async def test_a_single_look_at_a_machine_without_driver_tells_why_and_what_to_do(fake: Fake) -> None:
+    status = await look_once(environment=fake(nvmlInitWithFlags__rc=9).environment())
+
+    assert status.state == "no-driver"
+    assert "kernel module" in status.reason
+    assert "modprobe nvidia" in advice(status.state)
+
+
+async def test_a_single_look_does_not_wait_for_a_driver_that_hangs(fake: Fake) -> None:
+    status = await look_once(environment=fake(nvmlInitWithFlags__hang=1).environment(), within_s=1.5)
+
+    assert (status.state, status.reason) == ("starting", "no answer within 1.5 s")
 
 
 # ---- a GPU that fails -----------------------------------------------------------------------------------------------
