@@ -14,19 +14,19 @@ from sglang_watchdog.engine.placement import PlacementTracker
 from sglang_watchdog.model.observation import Json, Sample
 from sglang_watchdog.sources.telemetry_recording import Recording
 
-FOLDER = Path(__file__).parents[1] / "captures" / "h200-claimed-load"
+CAPTURES = Path(__file__).parents[1] / "captures"
 LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ?([A-Z0-9 ]*)\] (.*)")
 
 
-def samples() -> list[Sample]:
-    recording = Recording(FOLDER / "nvml.jsonl.gz")
+def samples(name: str) -> list[Sample]:
+    recording = Recording(CAPTURES / name / "nvml.jsonl.gz")
     read = [each for each in recording if isinstance(each, Sample)]
     assert recording.bad_lines == 0
     return read
 
 
 def facts(name: str) -> Iterator[tuple[float, str, Json, str]]:
-    with gzip.open(FOLDER / name, "rt") as lines:
+    with gzip.open(CAPTURES / name / "server.log.gz", "rt") as lines:
         for line in lines:
             match = LINE.match(line)
             assert match is not None
@@ -47,14 +47,12 @@ def facts(name: str) -> Iterator[tuple[float, str, Json, str]]:
 
 @pytest.mark.parametrize("without", ["", "launcher_pid"])
 @pytest.mark.parametrize(
-    ("log", "gpus"), [("server-spin", {0: ""}), ("server-matmul", {1: ""}), ("server-uneven", {0: "TP0", 1: "TP1"})]
+    ("log", "gpus"), [("h200-claimed-spin", {0: ""}), ("h200-claimed-matmul", {1: ""}), ("h200-claimed-uneven", {0: "TP0", 1: "TP1"})]
 )
 def test_each_log_finds_its_own_gpus(log: str, gpus: dict[int, str], without: str) -> None:
     """Spin and matmul started in the same second with the same memory: without the pid they cannot be told apart."""
-    told = [fact for fact in facts(f"{log}.log.gz") if fact[1] != without]
-    moments = sorted(
-        [(fact[0], 0, fact) for fact in told] + [(each.at_s, 1, each) for each in samples()], key=lambda m: m[:2]
-    )
+    told = [fact for fact in facts(log) if fact[1] != without]
+    moments = sorted([(fact[0], 0, fact) for fact in told] + [(each.at_s, 1, each) for each in samples(log)], key=lambda m: m[:2])
     tracker = PlacementTracker()
     tracker.new_run(told[0][0])
     for _, _, what in moments:
@@ -63,14 +61,14 @@ def test_each_log_finds_its_own_gpus(log: str, gpus: dict[int, str], without: st
         else:
             tracker.on_fact(what[1], what[2], at_s=what[0], rank=what[3])
 
-    twins = without and log != "server-uneven"
+    twins = without and log != "h200-claimed-uneven"
     assert tracker.current().gpus == ({} if twins else gpus)
     assert tracker.current().how
 
 
 def test_a_gpu_that_only_spins_and_one_that_computes_lie_far_apart() -> None:
     """Both read 100 % utilisation; power, SM, tensor and DRAM activity tell them apart."""
-    under_load = [each for each in samples() if 1796063553 < each.at_s < 1796063590]
+    under_load = [each for each in samples("h200-claimed-spin") if 1796063553 < each.at_s < 1796063590]
     by_gpu = {gpu: [each for each in under_load if each.gpu == gpu] for gpu in (0, 1)}
 
     def median(gpu: int, name: str) -> float:

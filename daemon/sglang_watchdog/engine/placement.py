@@ -132,6 +132,8 @@ class PlacementTracker:
 
     def on_fact(self, name: str, value: Json, *, at_s: float | None = None, rank: str = "") -> None:
         """Take one fact of the table above. An unknown name is an error of the caller: ValueError."""
+        if (name == "ready" and self._ready_s is not None) or (name == "rank" and value in self._ranks):
+            return  # said with every batch line; only the first one is news
         if rank:
             self._ranks.add(rank)
         match name, value:
