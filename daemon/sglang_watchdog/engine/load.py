@@ -96,6 +96,7 @@ class Load:
         self.add("queue_requests", at_s, float(sum(r.queue for r in self._alive(at_s))))
         used = [r.kv_used for r in self._alive(at_s) if r.kv_used is not None]
         self.add("kv_used_ratio", at_s, max(used, default=None))
+        self.add("unanswered_requests", at_s, self.unanswered())
 
     def _on_decode(self, batch: Batch, at_s: float, rank: _RankLoad) -> None:
         self.last_decode = batch
@@ -140,6 +141,7 @@ class Load:
         if access.kind == "generate":
             self.answered_ever += access.count
             self.answered = min(self.admitted, self.answered + access.count)
+            self.add("unanswered_requests", at_s, self.unanswered())
             if klass == 2:
                 self.count("http_generate_ok", at_s, access.count)
         elif access.kind == "health" and klass != 2:
