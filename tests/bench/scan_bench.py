@@ -40,7 +40,8 @@ def main() -> None:
             counted = _scan(scanner, blocks)
             spent.append(time.process_time() - began_s)
         size = sum(len(block) for block, _, _ in blocks)
-        print(f"{log.name}: {size / statistics.median(spent) / 1e6:.1f} MB/s of CPU time ({statistics.median(spent):.2f} s), {dict(counted)}")
+        median_s = statistics.median(spent)
+        print(f"{log.name}: {size / median_s / 1e6:.1f} MB/s of CPU time ({median_s:.2f} s), {dict(counted)}")
 
 
 def _library(rules: Path | None) -> Library:

@@ -115,7 +115,9 @@ class TextReader:
         self.moments.begin()
         self.counts.sglang += _count_prefixed(data)
         take = (self._dump, self._traceback, self._bar, self._batch, self._access, self._pattern_hits)
-        for start, why, what in self._marker.marks(data):
+        marks, bare_answers = self._marker.marks(data)
+        self.counts.sglang += bare_answers
+        for start, why, what in marks:
             take[why](text, start, what)
         self.moments.before(text, len(data))
         self._tracebacks.advance(data, self._base, len(data))
@@ -187,9 +189,7 @@ class TextReader:
                 continue
             if at_s is not None:
                 self._batch_hits[index, rank] = int(at_s)
-            self._out.append(
-                Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures)
-            )
+            self._out.append(Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures))
 
     # --- HTTP answers
 
@@ -202,6 +202,7 @@ class TextReader:
         if record.form is Form.ACCESS:
             found = answer_of(record.message)
             if found is not None:
+                self.counts.sglang += not record.stamp
                 self._add_answer(text, start, record.stamp, found, 1)
         elif text.may_be_odd(start, record) and (odd := split_odd(record.text)) is not None:
             found = next(filter(None, map(answer_of, odd.messages)), None)
@@ -211,8 +212,6 @@ class TextReader:
 
     def _add_answer(self, text: Text, start: int, stamp: bytes, answer: Answer, count: int) -> None:
         at_s, _ = self.moments.of(text, start, stamp)
-        if not stamp:
-            self.counts.sglang += count
         self._answers.add(self._out, at_s, text.lines.position(start), answer, count)
 
     # --- bars, tracebacks, dumps
@@ -228,9 +227,7 @@ class TextReader:
         at_s, _own = self.moments.of(text, start, b"")
         position = text.lines.position(start)
         self._out.append(
-            Progress(
-                at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s
-            )
+            Progress(at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s)
         )
 
     def _traceback(self, text: Text, start: int, _: None) -> None:
@@ -304,9 +301,7 @@ class TextReader:
             return _Line(record, odd.stamp or record.stamp, odd.rank, guessed, texts, is_odd=True)
         return _Line(record, record.stamp, record.rank, (), texts)
 
-    def _add_hits(
-        self, text: Text, start: int, line: _Line, hits: list[tuple[Compiled, Mapping[str, str]]]
-    ) -> None:
+    def _add_hits(self, text: Text, start: int, line: _Line, hits: list[tuple[Compiled, Mapping[str, str]]]) -> None:
         at_s, dated = self.moments.of(text, start, line.stamp)
         header, rank = None, line.rank
         if not line.stamp and line.record.form is Form.BARE:
