@@ -47,7 +47,7 @@ def main() -> None:
 def _library(rules: Path | None) -> Library:
     patterns: dict[str, Pattern] = {}
     for rule in json.loads(rules.read_text())["rules"] if rules else ():
-        patterns[rule["id"]] = Pattern(id=rule["id"], regex=rule["pattern"], anywhere="bench", undated=True)
+        patterns[rule["id"]] = Pattern(id=rule["id"], regex=rule["pattern"], anywhere="bench")
     return Library(version="bench", signatures={}, patterns=patterns)
 
 

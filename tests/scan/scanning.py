@@ -1,4 +1,3 @@
-# ruff: noqa: E501  # log lines are as long as they are
 """Builds scanners for the tests: a library from a few patterns, a log from text, observations from both."""
 
 from collections.abc import Iterable, Sequence

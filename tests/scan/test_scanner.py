@@ -137,6 +137,16 @@ def test_batch_lines_of_both_separators_become_numbers() -> None:
     assert (new.tokens_per_s, new.extra) == (13.28, {"pending_token": 4.0})
 
 
+def test_a_batch_is_built_as_its_own_constructor_builds_it() -> None:
+    from sglang_watchdog.scan.batches import make_batch
+
+    position, known, extra = Position("a", 1, 2), {"running_requests": 3, "graph": True, "forward_occupancy": 0.5}, {"iteration": 1.0}
+
+    assert make_batch(1.0, position, "TP0", "x", True, known, extra) == Batch(
+        at_s=1.0, position=position, rank="TP0", text="x", is_decode=True, running_requests=3, graph=True, forward_occupancy=0.5, extra=extra
+    )
+
+
 def test_a_pattern_aimed_at_batch_lines_hits_once_a_second_and_rank() -> None:
     """Hundreds of batch lines a second are normal; their numbers come as Batch, so one hit is proof enough."""
     line = "[2026-01-02 12:00:0{} TP{}] Prefill batch, #new-seq: 1, #new-token: 6, #cached-token: 0, \n"

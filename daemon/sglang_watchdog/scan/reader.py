@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..model.finding import Release
-from ..model.observation import Batch, Dump, Hit, LogObservation, Position, Progress
+from ..model.observation import Dump, Hit, LogObservation, Position, Progress
 from ..parse.access import Answer, answer_of
 from ..parse.batch import BatchReader, read_batch
 from ..parse.progress import last_bar
@@ -16,6 +16,7 @@ from ..parse.release import inferred_release
 from ..parse.server_args import read_server_args
 from ..parse.stamp import StampReader
 from .answers import AnswerCounts
+from .batches import make_batch
 from .lines import Lines
 from .marks import Marker
 from .moments import Moments, Text, line_at
@@ -138,9 +139,7 @@ class TextReader:
         rank = ranks[1:].decode("ascii")
         quoted = found[0][:_QUOTED].decode("utf-8", "replace")
         position = text.lines.position(start)
-        self._out.append(
-            Batch(at_s=at_s, position=position, rank=rank, text=quoted, is_decode=kind == b"Decode", extra=extra, **known)  # type: ignore[arg-type]
-        )
+        self._out.append(make_batch(at_s, position, rank, quoted, kind == b"Decode", known, extra))
         if self._patterns.on_batches:
             self._batch_pattern_hits(at_s, position, rank, quoted, quoted[found.start(3) - start :])
 
@@ -150,9 +149,7 @@ class TextReader:
             found = read_batch(record.message)
             if found is None:
                 return None
-            return _UnusualBatch(
-                found.is_decode, found.known, found.extra, record.text, record.message, record.stamp, record.rank
-            )
+            return _UnusualBatch(found.is_decode, found.known, found.extra, record.text, record.message, record.stamp, record.rank)
         if not text.may_be_odd(start, record) or (odd := split_odd(record.text)) is None:
             return None
         for message in odd.messages:
@@ -164,19 +161,10 @@ class TextReader:
     def _add_batch(self, text: Text, start: int, line: _UnusualBatch) -> None:
         at_s, _ = self.moments.of(text, start, line.stamp)
         position = text.lines.position(start)
-        self._out.append(
-            Batch(
-                at_s=at_s,
-                position=position,
-                rank=line.rank,
-                text=self._quote(line.text),
-                is_decode=line.is_decode,
-                extra=line.extra,
-                **line.known,  # type: ignore[arg-type]
-            )
-        )
+        quoted = self._quote(line.text)
+        self._out.append(make_batch(at_s, position, line.rank, quoted, line.is_decode, line.known, line.extra))
         message = line.message.decode("utf-8", "replace")
-        self._batch_pattern_hits(at_s, position, line.rank, self._quote(line.text), message)
+        self._batch_pattern_hits(at_s, position, line.rank, quoted, message)
 
     def _batch_pattern_hits(self, at_s: float | None, position: Position, rank: str, text: str, message: str) -> None:
         """Patterns aimed at batch lines: one hit for each second and rank, for the numbers come as Batch anyway."""
@@ -226,9 +214,7 @@ class TextReader:
         self._last_bar = (bar.what, bar.done, bar.total)
         at_s, _own = self.moments.of(text, start, b"")
         position = text.lines.position(start)
-        self._out.append(
-            Progress(at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s)
-        )
+        self._out.append(Progress(at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s))
 
     def _traceback(self, text: Text, start: int, _: None) -> None:
         record = text.record(start)
