@@ -28,9 +28,9 @@ class Unwrapped:
     """
 
     text: bytearray = field(default_factory=bytearray)
-    starts: list[int] = field(default_factory=list)     # index into text
-    offsets: list[int] = field(default_factory=list)    # byte offset in the source
-    numbers: list[int] = field(default_factory=list)    # line number in the source
+    starts: list[int] = field(default_factory=list)  # index into text
+    offsets: list[int] = field(default_factory=list)  # byte offset in the source
+    numbers: list[int] = field(default_factory=list)  # line number in the source
     times: list[float | None] = field(default_factory=list)
 
     def add(self, line: bytes, offset: int, number: int, at_s: float | None) -> None:

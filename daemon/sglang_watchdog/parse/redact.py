@@ -10,9 +10,7 @@ from typing import Final
 MASK: Final = "***"
 
 # Of the 368 fields of 0.5.11 it hits exactly api_key, admin_api_key and ssl_keyfile_password; a looser one hits 29 harmless.
-_SECRETIVE: Final = (
-    r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
-)
+_SECRETIVE: Final = r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
 _SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRETIVE}$")
 _SECRET_RECORD: Final = re.compile(r"(?i)_extra_config$")  # free-form JSON that may hold credentials of a storage
 
@@ -49,7 +47,7 @@ _RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = tuple(
         # users: query strings, request ids, prompts and token ids in reprs and in pydantic's messages
         (("?",), r'("[A-Z]+ [^\s?"]*)\?\S*( HTTP/)', rf"\g<1>?{MASK}\g<2>"),
         (("?",), r"(https?://[^\s?'\"]+)\?[^\s'\"]*", rf"\g<1>?{MASK}"),
-        (("rid",), rf"\b(\w*rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})", rf"\g<1>\g<2>{MASK}"),
+        (("rid",), rf"\b((?:\w+_)?rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})", rf"\g<1>\g<2>{MASK}"),
         (
             ("request",),
             r"(?i)\b(request[ _-]?ids?)\b(['\"]?\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..model.finding import Release
-from ..model.observation import Batch, Dump, Hit, LogObservation, Position, Progress
+from ..model.observation import Dump, Hit, LogObservation, Position, Progress
 from ..parse.access import Answer, answer_of
 from ..parse.batch import BatchReader, read_batch
 from ..parse.progress import last_bar
@@ -16,6 +16,7 @@ from ..parse.release import inferred_release
 from ..parse.server_args import read_server_args
 from ..parse.stamp import StampReader
 from .answers import AnswerCounts
+from .batches import make_batch
 from .lines import Lines
 from .marks import Marker
 from .moments import Moments, Text, line_at
@@ -115,7 +116,9 @@ class TextReader:
         self.moments.begin()
         self.counts.sglang += _count_prefixed(data)
         take = (self._dump, self._traceback, self._bar, self._batch, self._access, self._pattern_hits)
-        for start, why, what in self._marker.marks(data):
+        marks, bare_answers = self._marker.marks(data)
+        self.counts.sglang += bare_answers
+        for start, why, what in marks:
             take[why](text, start, what)
         self.moments.before(text, len(data))
         self._tracebacks.advance(data, self._base, len(data))
@@ -136,9 +139,7 @@ class TextReader:
         rank = ranks[1:].decode("ascii")
         quoted = found[0][:_QUOTED].decode("utf-8", "replace")
         position = text.lines.position(start)
-        self._out.append(
-            Batch(at_s=at_s, position=position, rank=rank, text=quoted, is_decode=kind == b"Decode", extra=extra, **known)  # type: ignore[arg-type]
-        )
+        self._out.append(make_batch(at_s, position, rank, quoted, kind == b"Decode", known, extra))
         if self._patterns.on_batches:
             self._batch_pattern_hits(at_s, position, rank, quoted, quoted[found.start(3) - start :])
 
@@ -148,9 +149,7 @@ class TextReader:
             found = read_batch(record.message)
             if found is None:
                 return None
-            return _UnusualBatch(
-                found.is_decode, found.known, found.extra, record.text, record.message, record.stamp, record.rank
-            )
+            return _UnusualBatch(found.is_decode, found.known, found.extra, record.text, record.message, record.stamp, record.rank)
         if not text.may_be_odd(start, record) or (odd := split_odd(record.text)) is None:
             return None
         for message in odd.messages:
@@ -162,19 +161,10 @@ class TextReader:
     def _add_batch(self, text: Text, start: int, line: _UnusualBatch) -> None:
         at_s, _ = self.moments.of(text, start, line.stamp)
         position = text.lines.position(start)
-        self._out.append(
-            Batch(
-                at_s=at_s,
-                position=position,
-                rank=line.rank,
-                text=self._quote(line.text),
-                is_decode=line.is_decode,
-                extra=line.extra,
-                **line.known,  # type: ignore[arg-type]
-            )
-        )
+        quoted = self._quote(line.text)
+        self._out.append(make_batch(at_s, position, line.rank, quoted, line.is_decode, line.known, line.extra))
         message = line.message.decode("utf-8", "replace")
-        self._batch_pattern_hits(at_s, position, line.rank, self._quote(line.text), message)
+        self._batch_pattern_hits(at_s, position, line.rank, quoted, message)
 
     def _batch_pattern_hits(self, at_s: float | None, position: Position, rank: str, text: str, message: str) -> None:
         """Patterns aimed at batch lines: one hit for each second and rank, for the numbers come as Batch anyway."""
@@ -187,9 +177,7 @@ class TextReader:
                 continue
             if at_s is not None:
                 self._batch_hits[index, rank] = int(at_s)
-            self._out.append(
-                Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures)
-            )
+            self._out.append(Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures))
 
     # --- HTTP answers
 
@@ -202,6 +190,7 @@ class TextReader:
         if record.form is Form.ACCESS:
             found = answer_of(record.message)
             if found is not None:
+                self.counts.sglang += not record.stamp
                 self._add_answer(text, start, record.stamp, found, 1)
         elif text.may_be_odd(start, record) and (odd := split_odd(record.text)) is not None:
             found = next(filter(None, map(answer_of, odd.messages)), None)
@@ -211,8 +200,6 @@ class TextReader:
 
     def _add_answer(self, text: Text, start: int, stamp: bytes, answer: Answer, count: int) -> None:
         at_s, _ = self.moments.of(text, start, stamp)
-        if not stamp:
-            self.counts.sglang += count
         self._answers.add(self._out, at_s, text.lines.position(start), answer, count)
 
     # --- bars, tracebacks, dumps
@@ -227,11 +214,7 @@ class TextReader:
         self._last_bar = (bar.what, bar.done, bar.total)
         at_s, _own = self.moments.of(text, start, b"")
         position = text.lines.position(start)
-        self._out.append(
-            Progress(
-                at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s
-            )
-        )
+        self._out.append(Progress(at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s))
 
     def _traceback(self, text: Text, start: int, _: None) -> None:
         record = text.record(start)
@@ -304,9 +287,7 @@ class TextReader:
             return _Line(record, odd.stamp or record.stamp, odd.rank, guessed, texts, is_odd=True)
         return _Line(record, record.stamp, record.rank, (), texts)
 
-    def _add_hits(
-        self, text: Text, start: int, line: _Line, hits: list[tuple[Compiled, Mapping[str, str]]]
-    ) -> None:
+    def _add_hits(self, text: Text, start: int, line: _Line, hits: list[tuple[Compiled, Mapping[str, str]]]) -> None:
         at_s, dated = self.moments.of(text, start, line.stamp)
         header, rank = None, line.rank
         if not line.stamp and line.record.form is Form.BARE:
