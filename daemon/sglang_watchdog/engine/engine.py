@@ -861,6 +861,8 @@ class Engine:
             for name, value in signature.concludes.items():
                 run.learn(FactEvidence(name=name, value=value, source="engine"))
 
+        was = self.findings.state_of(key)
+
         def state() -> Statement:
             scene = self._scene(item, run, at_s, gpus)
             lines: list[LineEvidence] = []
@@ -876,6 +878,7 @@ class Engine:
                 other=(*samples_evidence(item, scene, judged.from_s), *self._fact_evidence(item, run)),
                 gpus=indices,
                 gpu_uuid=gpu.uuid if gpu else None,
+                count=0 if was is State.FIRING else 1,  # seconds in which it holds are not occurrences
             )
 
         changes = self.findings.judge(key, signature, answer, at_s, state)

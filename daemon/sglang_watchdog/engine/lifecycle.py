@@ -298,7 +298,7 @@ class Findings:
                 and (c.key.run == symptom.key.run or c.key.run is None)
             ]
             if causes:
-                parent[symptom.key] = min(causes, key=lambda c: (not _is_earlier(c, symptom), c.signature.id))
+                parent[symptom.key] = min(causes, key=lambda c: (-c.severity.rank, not _is_earlier(c, symptom), c.signature.id))
         for key in list(parent):  # two that name each other: the one seen first is the cause
             other = parent.get(key)
             if other is not None and parent.get(other.key) is self._records[key]:

@@ -10,6 +10,7 @@ from ..sinks.encode import time
 from .check import Report
 
 WIDTH: Final = 100
+_SHOWN: Final = 6  # pieces of evidence
 _MARK: Final = {Severity.CRITICAL: "✖ CRITICAL", Severity.WARNING: "▲ WARNING", Severity.INFO: "• INFO"}
 _COLOUR: Final = {Severity.CRITICAL: "31;1", Severity.WARNING: "33;1", Severity.INFO: "36"}
 
@@ -100,9 +101,11 @@ def _finding(finding: Finding, indent: str, colour: bool) -> Iterator[str]:
     where += [f"GPUs {', '.join(map(str, finding.gpus))}"] if finding.gpus else []
     counted = f", seen {finding.count} times" if finding.count > 1 else ""
     yield f"{indent}  {finding.topic} · {finding.signature}{' · ' + ' · '.join(where) if where else ''}{counted}"
-    yield from _evidence(finding.evidence, indent + "  ")
+    yield from _evidence(finding.evidence[:_SHOWN], indent + "  ")
+    if len(finding.evidence) > _SHOWN:
+        yield f"{indent}  | … {len(finding.evidence) - _SHOWN} more (--format json shows all)"
     for line in finding.remediation.strip().splitlines():
-        yield from _wrapped(line, indent + "  → ", indent + "    ")
+        yield from _wrapped(line, indent + "  ", indent + "     ")
 
 
 def _evidence(evidence: Iterable[Evidence], indent: str) -> Iterator[str]:
