@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 import uvicorn
+from watchfiles import awatch
 
 from ..library.load import Loaded, load
 from ..model.finding import Change
@@ -124,6 +125,8 @@ class Daemon:
                 asyncio.create_task(self._housekeeping(systemd), name="housekeeping"),
                 *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
             ]
+            if self.plan.signatures.folders:
+                tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
             self.board.set_ready("")
@@ -172,6 +175,16 @@ class Daemon:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
+
+    async def _watch_folders(self, systemd: Notifier) -> None:
+        """The operator's own signatures are read again when one changes; a bad one leaves what holds in force."""
+
+        async def once() -> None:
+            folders = [folder for folder in self.plan.signatures.folders if folder.is_dir()]
+            async for _ in awatch(*folders, stop_event=self._stop, debounce=500):
+                await self._hang_up(systemd)
+
+        await supervised("signatures", once, lambda _: None)
 
     async def _hang_up(self, notifier: Notifier) -> None:
         notifier.reloading()
