@@ -115,9 +115,7 @@ def test_given_facts_reach_the_engine(folder):
 def test_the_release_of_an_example_reaches_the_engine(folder):
     """A silence says nothing about a release whose sources were not read."""
     folder.put("milestones.yaml", MILESTONES)
-    folder.put(
-        "moe/silent.yaml", SILENCE.replace("  - name: it says nothing\n", "  - name: it says nothing\n    release: 0.4.1\n")
-    )
+    folder.put("moe/silent.yaml", SILENCE.replace("  - name: it says nothing\n", "  - name: it says nothing\n    release: 0.4.1\n"))
 
     (fault,) = faults(folder)
     assert "was to fire, but the verdict is unknown (releases)" in fault.message

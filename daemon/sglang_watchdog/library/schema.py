@@ -108,9 +108,7 @@ def as_outcome(value: Any) -> Any:
     return (
         {"verdict": value}
         if isinstance(value, str)
-        else (
-            {"verdict": "unknown", "reason": value["unknown"]} if isinstance(value, dict) and set(value) == {"unknown"} else value
-        )
+        else ({"verdict": "unknown", "reason": value["unknown"]} if isinstance(value, dict) and set(value) == {"unknown"} else value)
     )
 
 
@@ -172,9 +170,7 @@ class SignatureBody(Shape):
     resolve: Group | None = None
     resolve_when: Conditions = []
     explains: Texts = []
-    yields_to: Texts = Field(
-        default=[], description="Topics or ids; while one of their findings stands in the run, this one is not raised"
-    )
+    yields_to: Texts = Field(default=[], description="Topics or ids; while one of their findings stands in the run, this one is not raised")
     evidence: EvidenceBody = EvidenceBody()
     blind_spots: str = ""
     tags: Texts = []

@@ -72,7 +72,7 @@ def check_lock(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
             "SIG051",
             ("revision",),
             "what it detects has changed and its revision has not",
-            help=f"Raise it to {locked.revision + 1}, then run `sglang-watchdog signatures lint --lock`.",
+            help=f"Raise it to {locked.revision + 1}, then run `sglang-watchdog signatures lock`.",
         )
     elif locked is None or (locked.digest, locked.revision) != (digest, file.body.revision):
         yield file.fault(
@@ -80,7 +80,7 @@ def check_lock(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
             ("revision",),
             "revisions.lock does not know this revision",
             is_warning=True,
-            help="Run `sglang-watchdog signatures lint --lock`.",
+            help="Run `sglang-watchdog signatures lock`.",
         )
 
 
