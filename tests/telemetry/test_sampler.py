@@ -171,6 +171,17 @@ async def test_one_field_of_a_batch_that_is_not_supported_does_not_cost_the_othe
     assert sampler.status.gpus[0].blind["power_instant_w"] == "field 186: Not Supported"
 
 
+async def test_gpm_can_be_left_to_others(fake: Fake) -> None:
+    async with sampling(fake(count=1, gpm__2=50, field__197=0), gpm=False) as (sampler, inbox):
+        samples = await inbox.new_samples(12)
+        status = sampler.status
+
+    assert all(each.sm_active is None for each in samples)
+    assert samples[-1].pcie_tx_kbps == 0
+    assert status.gpus[0].blind["gpm"] == "switched off by configuration"
+    assert "nvmlGpmSampleGet" not in status.calls
+
+
 async def test_a_list_that_grows_between_two_calls_is_read_again(fake: Fake) -> None:
     driver = fake(count=1, procs=",".join(f"{pid}:10" for pid in range(500, 520)))
     async with sampling(driver) as (_, inbox):

@@ -36,11 +36,7 @@ def _utilization(nvml: Nvml, handle: Handle) -> Reading:
 
 def _memory_v2(nvml: Nvml, handle: Handle) -> Reading:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    return {
-        "mem_total_mib": memory.total / _MIB,
-        "mem_used_mib": memory.used / _MIB,
-        "mem_reserved_mib": memory.reserved / _MIB,
-    }
+    return {"mem_total_mib": memory.total / _MIB, "mem_used_mib": memory.used / _MIB, "mem_reserved_mib": memory.reserved / _MIB}
 
 
 def _memory_v1(nvml: Nvml, handle: Handle) -> Reading:
@@ -54,12 +50,7 @@ def _reasons(function: str) -> Callable[[Nvml, Handle], Reading]:
 
 def _remapped(nvml: Nvml, handle: Handle) -> Reading:
     corrected, uncorrected, pending, failed = nvml.nvmlDeviceGetRemappedRows(handle)
-    return {
-        "remap_corrected": corrected,
-        "remap_uncorrected": uncorrected,
-        "remap_pending": pending,
-        "remap_failed": failed,
-    }
+    return {"remap_corrected": corrected, "remap_uncorrected": uncorrected, "remap_pending": pending, "remap_failed": failed}
 
 
 def _margin_to_threshold(nvml: Nvml, handle: Handle) -> Reading:
@@ -123,9 +114,7 @@ FAST: Final = (
         ),
     ),
     Quantity("pstate", (_one("pstate", "nvmlDeviceGetPerformanceState"),)),
-    Quantity(
-        "temperature", (_one("temp_c", "nvmlDeviceGetTemperatureV", 0), _one("temp_c", "nvmlDeviceGetTemperature", 0))
-    ),
+    Quantity("temperature", (_one("temp_c", "nvmlDeviceGetTemperatureV", 0), _one("temp_c", "nvmlDeviceGetTemperature", 0))),
     Quantity("memory", (("nvmlDeviceGetMemoryInfo_v2", _memory_v2), ("nvmlDeviceGetMemoryInfo", _memory_v1))),
     Quantity("pcie_gen", (_one("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration"),)),
     Quantity("pcie_width", (_one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),)),
@@ -139,10 +128,7 @@ SLOW: Final = (
     Quantity("remapped_rows", (("nvmlDeviceGetRemappedRows", _remapped),)),
     Quantity(
         "temperature_margin",
-        (
-            _one("temp_margin_c", "nvmlDeviceGetMarginTemperature"),
-            ("nvmlDeviceGetTemperatureThreshold", _margin_to_threshold),
-        ),
+        (_one("temp_margin_c", "nvmlDeviceGetMarginTemperature"), ("nvmlDeviceGetTemperatureThreshold", _margin_to_threshold)),
     ),
     Quantity("fan", (_one("fan_percent", "nvmlDeviceGetFanSpeed"),)),
     Quantity("persistence", (_one("persistence", "nvmlDeviceGetPersistenceMode"),)),
@@ -151,14 +137,9 @@ SLOW: Final = (
 #: Once a minute, with RARE_FIELDS: about 10 milliseconds on H200, 2 of them for the states of its 18 NVLinks.
 RARE: Final = (
     Quantity("nvlink_links", (("nvmlDeviceGetNvLinkState", _links),)),
-    Quantity(
-        "fabric", (("nvmlDeviceGetGpuFabricInfoV v3", _fabric("v3")), ("nvmlDeviceGetGpuFabricInfoV v2", _fabric("v2")))
-    ),
+    Quantity("fabric", (("nvmlDeviceGetGpuFabricInfoV v3", _fabric("v3")), ("nvmlDeviceGetGpuFabricInfoV v2", _fabric("v2")))),
     Quantity("mig", (("nvmlDeviceGetMigMode", lambda nvml, handle: {"mig": nvml.nvmlDeviceGetMigMode(handle)[0]}),)),
-    Quantity(
-        "ecc_mode",
-        (("nvmlDeviceGetEccMode", lambda nvml, handle: {"ecc_enabled": nvml.nvmlDeviceGetEccMode(handle)[0]}),),
-    ),
+    Quantity("ecc_mode", (("nvmlDeviceGetEccMode", lambda nvml, handle: {"ecc_enabled": nvml.nvmlDeviceGetEccMode(handle)[0]}),)),
 )
 
 
@@ -169,9 +150,7 @@ def _capability(nvml: Nvml, handle: Handle) -> Reading:
 
 #: Once for each life of the sampler. The first block rides along in every sample, so that each can be judged alone.
 STATIC: Final = (
-    Quantity(
-        "power_limit_default", (_one("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=0.001),)
-    ),
+    Quantity("power_limit_default", (_one("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=0.001),)),
     Quantity("sm_clock_max", (_one("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", 1),)),
     Quantity("mem_clock_max", (_one("mem_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", 2),)),
     Quantity("pcie_gen_max", (_one("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration"),)),
@@ -183,12 +162,7 @@ STATIC_EXTRA: Final = (
     Quantity("memory_bus", (_one("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth"),)),
     Quantity(
         "bar1",
-        (
-            (
-                "nvmlDeviceGetBAR1MemoryInfo",
-                lambda nvml, handle: {"bar1_total_mib": nvml.nvmlDeviceGetBAR1MemoryInfo(handle).bar1Total / _MIB},
-            ),
-        ),
+        (("nvmlDeviceGetBAR1MemoryInfo", lambda nvml, handle: {"bar1_total_mib": nvml.nvmlDeviceGetBAR1MemoryInfo(handle).bar1Total / _MIB}),),
     ),
 )
 
@@ -232,15 +206,9 @@ RARE_FIELDS: Final = (
 )
 #: Used where GPM tells nothing. By known copies on H200: 52.4 GB/s to the GPU read 55.0 by GPM (packets' overhead
 #: included), and 5.3 by the 32-bit byte counters at five readings a second: they wrap every 0.08 s at that rate.
-PCIE_FIELDS: Final = (
-    Field(197, "pcie_tx_kbps", 1 / 1024, per_s=True),
-    Field(198, "pcie_rx_kbps", 1 / 1024, per_s=True),
-)
+PCIE_FIELDS: Final = (Field(197, "pcie_tx_kbps", 1 / 1024, per_s=True), Field(198, "pcie_rx_kbps", 1 / 1024, per_s=True))
 #: KiB of payload: a copy of 382.9 GB/s over NVLink read 383.0 by field 138 and 391.9 by GPM.
-NVLINK_FIELDS: Final = (
-    Field(138, "nvlink_tx_kbps", scope=ALL_LINKS, per_s=True),
-    Field(139, "nvlink_rx_kbps", scope=ALL_LINKS, per_s=True),
-)
+NVLINK_FIELDS: Final = (Field(138, "nvlink_tx_kbps", scope=ALL_LINKS, per_s=True), Field(139, "nvlink_rx_kbps", scope=ALL_LINKS, per_s=True))
 
 
 class GpuLost(Exception):
@@ -300,8 +268,8 @@ class GpuReader:
     _moments: dict[str, _Counter] = field(default_factory=dict)
     _bits: dict[str, int] = field(default_factory=dict)
 
-    def start(self) -> None:
-        """Read what does not change and find out whether GPM is there.
+    def start(self, *, gpm: bool = True) -> None:
+        """Read what does not change and find out whether GPM is there (`gpm` False: do not ask).
 
         Raises:
             GpuLost, DriverGone: as all readings.
@@ -312,9 +280,10 @@ class GpuReader:
             self.read(quantity, self.facts)
         if "mem_clock_max_mhz" in self.static and "memory_bus_bits" in self.facts:
             # double data rate; H200 says 6,016 bits: 4,814 GB/s, and a copy at GPM's 87.9 % moved 4,242
-            self.facts["bandwidth_gbps"] = (
-                2 * self.static["mem_clock_max_mhz"] * self.facts["memory_bus_bits"] / 8 / 1000
-            )
+            self.facts["bandwidth_gbps"] = 2 * self.static["mem_clock_max_mhz"] * self.facts["memory_bus_bits"] / 8 / 1000
+        if not gpm:
+            self.blind["gpm"] = "switched off by configuration"
+            return
         try:
             self.gpm = GpmReader.open(self.nvml, self.calls, self.index, self.handle)
         except self.nvml.NVMLError as error:
@@ -416,9 +385,7 @@ class GpuReader:
             return []
         ids = [(each.id, each.scope) for each in wanted]
         try:
-            values = self.calls(
-                self.index, "nvmlDeviceGetFieldValues", self.nvml.nvmlDeviceGetFieldValues, self.handle, ids
-            )
+            values = self.calls(self.index, "nvmlDeviceGetFieldValues", self.nvml.nvmlDeviceGetFieldValues, self.handle, ids)
         except (self.nvml.NVMLError, AttributeError) as error:
             if self._is_unsupported("fields", "nvmlDeviceGetFieldValues", error):
                 self._is_without_fields = True
@@ -466,8 +433,7 @@ def _processes(function: str) -> tuple[str, Callable[[Nvml, Handle], Reading]]:
     def read(nvml: Nvml, handle: Handle) -> Reading:
         return {
             "processes": [
-                (each.pid, None if each.usedGpuMemory is None else each.usedGpuMemory / _MIB)
-                for each in getattr(nvml, function)(handle)
+                (each.pid, None if each.usedGpuMemory is None else each.usedGpuMemory / _MIB) for each in getattr(nvml, function)(handle)
             ]
         }
 
@@ -475,8 +441,7 @@ def _processes(function: str) -> tuple[str, Callable[[Nvml, Handle], Reading]]:
 
 
 PROCESSES: Final = Quantity(
-    "processes",
-    (_processes("nvmlDeviceGetComputeRunningProcesses_v3"), _processes("nvmlDeviceGetComputeRunningProcesses_v2")),
+    "processes", (_processes("nvmlDeviceGetComputeRunningProcesses_v3"), _processes("nvmlDeviceGetComputeRunningProcesses_v2"))
 )
 
 

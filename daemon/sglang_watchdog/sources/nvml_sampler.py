@@ -66,15 +66,20 @@ class NvmlSampler:
         *,
         source: str = "gpus",
         period_s: float = 1.0,
+        gpm: bool = True,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
         environment: Mapping[str, str] | None = None,
         kill: Callable[[int, int], None] = os.kill,
     ) -> None:
-        """`put` receives the observations in the order of their times. `environment` is the child's (default: ours)."""
+        """`put` receives the observations in the order of their times. `environment` is the child's (default: ours).
+
+        `gpm` False leaves GPU Performance Monitoring alone, for machines where another profiler holds its counters.
+        """
         self._put = put
         self._source = source
         self._period_s = period_s
+        self._gpm = gpm
         self._limits = limits or Limits()
         self._clock = clock
         self._environment = environment
@@ -146,6 +151,8 @@ class NvmlSampler:
             "--skip",
             json.dumps(skip),
         ]
+        if not self._gpm:
+            command.append("--no-gpm")
         environment = dict(os.environ if self._environment is None else self._environment)
         package_root = str(Path(__file__).resolve().parents[2])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, environment.get("PYTHONPATH"))))
