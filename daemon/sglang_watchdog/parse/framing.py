@@ -85,9 +85,7 @@ class _Parts:
     def __init__(self) -> None:
         self._open: dict[object, tuple[list[bytes], int, int, float | None, int]] = {}
 
-    def add(
-        self, key: object, part: bytes, offset: int, number: int, at_s: float | None, *, is_last: bool, out: Unwrapped
-    ) -> None:
+    def add(self, key: object, part: bytes, offset: int, number: int, at_s: float | None, *, is_last: bool, out: Unwrapped) -> None:
         held = self._open.get(key)
         if held is None:
             if is_last:

@@ -57,9 +57,7 @@ def read_server_args(message: str) -> ServerArgs | None:
     text = message
     for secret in secrets:
         text = text.replace(secret, MASK)
-    return ServerArgs(
-        args, tuple(secrets), sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16], complete, head["update"] is not None
-    )
+    return ServerArgs(args, tuple(secrets), sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16], complete, head["update"] is not None)
 
 
 class _Reader:

@@ -49,7 +49,7 @@ class ReleaseTable:
         return inferred_release(args, self.fields, self.releases, form=form) if complete else Release()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Line:
     """A record with the texts in which patterns may match."""
 
@@ -59,6 +59,7 @@ class _Line:
     any_pattern: tuple[str, ...]
     undated_only: tuple[str, ...]  # for patterns that may match lines without SGLang's prefix
     is_odd: bool = False
+    is_clean: bool | None = None  # None: not looked at yet
 
     def texts_for(self, one: Compiled) -> tuple[str, ...]:
         """Return the texts in which a pattern may match.
@@ -268,7 +269,7 @@ class TextReader:
         for index in sorted(set(indices)):
             one = self._patterns.compiled[index]
             for message in line.texts_for(one):
-                captures = self._match(one, message)
+                captures = self._match(one, message, line)
                 if captures is not None:
                     hits.append((one, captures))
                     break
@@ -295,7 +296,8 @@ class TextReader:
             joined = self._tracebacks.around(text.bytes, text.base, start, dated_at=self.moments.dated_at)
             if joined is not None:
                 header, rank = joined.header, joined.rank
-        position, quoted = text.lines.position(start), self._quote(line.record.text)
+        position = text.lines.position(start)
+        quoted = _cut(line.record.text.decode("utf-8", "replace")) if line.is_clean else self._quote(line.record.text)
         for one, captures in hits:
             self._out.append(
                 Hit(
@@ -314,23 +316,30 @@ class TextReader:
 
     def _quote(self, text: bytes) -> str:
         """Return a record as it may be shown: decoded, redacted, cut."""
-        quoted = self._redact(text[: 4 * _QUOTED].decode("utf-8", "replace"))
-        return quoted if len(quoted) <= _QUOTED else quoted[: _QUOTED - 1] + "…"
+        return _cut(self._redact(text[: 4 * _QUOTED].decode("utf-8", "replace")))
 
-    def _match(self, one: Compiled, message: str) -> Mapping[str, str] | None:
+    def _match(self, one: Compiled, message: str, line: _Line) -> Mapping[str, str] | None:
         """Match a message, with the captures of its redacted form. What a user wrote is no match for a pattern anywhere."""
         captures = one.match(message)
-        if captures is None or (one.is_anchored and not captures):
+        if captures is None or (one.is_anchored and not captures) or self._is_clean(line):
             return captures
-        clean = self._redact(message)
-        if clean == message:
-            return captures
-        seen = one.match(clean)
+        seen = one.match(self._redact(message))
         return {} if seen is None and one.is_anchored else seen
+
+    def _is_clean(self, line: _Line) -> bool:
+        """Whether redaction leaves a record as it is."""
+        if line.is_clean is None:
+            whole = line.record.text.decode("utf-8", "replace")
+            line.is_clean = self._redact(whole) == whole
+        return line.is_clean
 
     def _count_odd(self) -> None:
         self.counts.odd += 1
         self.counts.sglang += 1
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _QUOTED else text[: _QUOTED - 1] + "…"
 
 
 def _count_prefixed(text: bytes) -> int:
