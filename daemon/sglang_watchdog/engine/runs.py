@@ -190,10 +190,9 @@ class RunState:
 
     def view(self, gpus: Mapping[int, str], placement: str) -> Run:
         load = {"running_requests_max": float(self.load.max_running)}
-        speeds = self.load.series.get("decode_tokens_per_s")
-        if speeds is not None and len(speeds):
-            values = sorted(value for _, value in speeds.points(float("-inf"), float("inf")))
-            load["decode_tokens_per_s"] = round(values[len(values) // 2], 2)
+        speed = self.load.full_speed()
+        if speed is not None:
+            load["decode_tokens_per_s"] = round(speed, 2)
         return Run(
             id=self.id,
             server=self.server,

@@ -57,7 +57,7 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
     if run.load.get("running_requests_max"):
         facts.append(f"at most {run.load['running_requests_max']:.0f} running requests")
     if run.load.get("decode_tokens_per_s"):
-        facts.append(f"{run.load['decode_tokens_per_s']:,.0f} tokens/s (median of the Decode lines)")
+        facts.append(f"{run.load['decode_tokens_per_s']:,.0f} tokens/s (median of the Decode lines at full load)")
     if run.gpus:
         facts.append(f"GPUs {', '.join(map(str, sorted(run.gpus)))} ({run.placement_source})")
     if facts:

@@ -141,6 +141,7 @@ def printer(is_colour: bool) -> Callable[[list[Change]], None]:
     """Prints findings as they come: state, severity, title, summary, cause, the first line of evidence."""
     codes = {"critical": "31;1", "warning": "33;1", "info": "36"}
     titles: dict[str, str] = {}
+    explained: set[tuple[str, str]] = set()
 
     def show(changes: list[Change]) -> None:
         for change in changes:
@@ -149,8 +150,10 @@ def printer(is_colour: bool) -> Callable[[list[Change]], None]:
             finding = change.finding
             titles[finding.id] = finding.title
             if change.was is finding.state:
-                if finding.explained_by in titles and finding.state is State.FIRING:
-                    print(f"{'explained':<18}{finding.title}: because {titles[finding.explained_by]}", flush=True)
+                cause = finding.explained_by
+                if cause is not None and cause in titles and finding.state is State.FIRING and (finding.id, cause) not in explained:
+                    explained.add((finding.id, str(cause)))
+                    print(f"{'explained':<18}{finding.title}: because {titles[str(cause)]}", flush=True)
                 continue
             word = f"{finding.state.value:<9}{finding.severity.value.upper():<9}"
             if is_colour:
