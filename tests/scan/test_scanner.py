@@ -161,6 +161,13 @@ def test_a_pattern_aimed_at_batch_lines_hits_once_a_second_and_rank() -> None:
     ]
 
 
+def test_a_pattern_that_also_has_other_beginnings_hits_them_all() -> None:
+    either = Pattern(id="forward", starts=("Capture cuda graph end", "Prefill batch"))
+    log = "[2026-01-02 12:00:00] Capture cuda graph end. x\n" + "[2026-01-02 12:00:01] Prefill batch, #new-seq: 1, \n" * 3
+
+    assert [hit.position.line for hit in hits(scan(log, patterns=[either]))] == [1, 2]
+
+
 def test_answers_are_counted_by_second_status_and_kind_of_endpoint() -> None:
     log = (
         '[2026-01-02 12:00:00] INFO:     10.0.0.7:1 - "POST /generate HTTP/1.1" 200 OK\n'

@@ -52,10 +52,13 @@ class Marker:
             own[BAR_FAST]: Why.BAR,
         }
 
-    def marks(self, text: bytes) -> tuple[list[Mark], int]:
-        """Return the marks of a text in the order of its lines, and how many of its access lines have no stamp."""
+    def marks(self, text: bytes, *, has_times: bool) -> tuple[list[Mark], int]:
+        """Return the marks of a text in the order of its lines, and how many of its access lines have no stamp.
+
+        `has_times`: the framing dates each line.
+        """
         marks: list[Mark] = []
-        bare = _mark_common(text, marks)
+        bare = _mark_common(text, marks, has_times=has_times)
         self._mark_found(text, marks)
         marks.sort()
         return marks, bare
@@ -76,11 +79,11 @@ class Marker:
         marks.extend((start, Why.PATTERNS, found) for start, found in indices.items())
 
 
-def _mark_common(text: bytes, marks: list[Mark]) -> int:
+def _mark_common(text: bytes, marks: list[Mark], *, has_times: bool) -> int:
     """Mark batch and access lines, answers of the same time, kind and status at the first of them; return the bare ones.
 
-    An access line without a stamp (up to 0.3.6) has the time of the line before; where that one is not of the common
-    forms it is looked up later, once for each run of such lines.
+    An access line without a stamp (up to 0.3.6) has its framing's time, or that of the line before; where that one is
+    not of the common forms it is looked up later, once for each run of such lines.
     """
     counted: dict[tuple[bytes | int, str, bytes], list[Any]] = {}
     batches = accesses = bare = 0
@@ -93,7 +96,7 @@ def _mark_common(text: bytes, marks: list[Mark]) -> int:
             time_of = stamp
         else:
             bare += 1
-            if start > end + 1:
+            if has_times or start > end + 1:
                 time_of = start
         end = found.end()
         if batch is not None:

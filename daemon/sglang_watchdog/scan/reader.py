@@ -20,7 +20,7 @@ from .batches import make_batch
 from .lines import Lines
 from .marks import Marker
 from .moments import Moments, Text, line_at
-from .patterns import TRACEBACK, Compiled, PatternSet
+from .patterns import DECODE, TRACEBACK, Compiled, PatternSet
 from .tracebacks import Tracebacks
 
 _QUOTED: Final = 2000  # characters
@@ -117,7 +117,7 @@ class TextReader:
         self.moments.begin()
         self.counts.sglang += _count_prefixed(data)
         take = (self._dump, self._traceback, self._bar, self._batch, self._access, self._pattern_hits)
-        marks, bare_answers = self._marker.marks(data)
+        marks, bare_answers = self._marker.marks(data, has_times=lines.has_times)
         self.counts.sglang += bare_answers
         for start, why, what in marks:
             take[why](text, start, what)
@@ -141,7 +141,7 @@ class TextReader:
         quoted = found[0][:_QUOTED].decode("utf-8", "replace")
         position = text.lines.position(start)
         self._out.append(make_batch(at_s, position, rank, quoted, kind == b"Decode", known, extra))
-        if self._patterns.on_batches:
+        if self._patterns.on_decode if kind == b"Decode" else self._patterns.on_prefill:
             self._batch_pattern_hits(at_s, position, rank, quoted, quoted[found.start(3) - start :])
 
     def _unusual_batch(self, text: Text, start: int) -> _UnusualBatch | None:
@@ -169,7 +169,7 @@ class TextReader:
 
     def _batch_pattern_hits(self, at_s: float | None, position: Position, rank: str, text: str, message: str) -> None:
         """Patterns aimed at batch lines: one hit for each second and rank, for the numbers come as Batch anyway."""
-        for index in self._patterns.on_batches:
+        for index in self._patterns.on_decode if message.startswith(DECODE) else self._patterns.on_prefill:
             if at_s is not None and self._batch_hits.get((index, rank)) == int(at_s):
                 continue
             one = self._patterns.compiled[index]
@@ -266,7 +266,7 @@ class TextReader:
             return
         line = self._matchable(text, start, record)
         hits: list[tuple[Compiled, Mapping[str, str]]] = []
-        for index in sorted(set(indices)):
+        for index in sorted(set(indices).difference(self._on_batches(record.message))):
             one = self._patterns.compiled[index]
             for message in line.texts_for(one):
                 captures = self._match(one, message, line)
@@ -277,6 +277,12 @@ class TextReader:
             if line.is_odd:
                 self._count_odd()
             self._add_hits(text, start, line, hits)
+
+    def _on_batches(self, message: bytes) -> tuple[int, ...]:
+        """Return the patterns that were looked at already when the line was read as a batch line."""
+        if message.startswith((b"Prefill batch", b"Decode batch")):
+            return self._patterns.on_prefill + self._patterns.on_decode
+        return ()
 
     def _matchable(self, text: Text, start: int, record: Record) -> _Line:
         message = record.message.decode("utf-8", "replace")
