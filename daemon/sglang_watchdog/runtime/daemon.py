@@ -29,6 +29,7 @@ from ..sinks.web.parts import Parts, WebSettings
 from ..sinks.web.security import is_loopback, refuse_open_bind
 from ..sinks.web.tokens import TokenStore
 from ..sources.block import Block
+from ..sources.hints import Hints
 from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
 from .clock import LogClock, WallClock
@@ -234,11 +235,12 @@ class Daemon:
     # --- sources ---------------------------------------------------------------------------------------------------
 
     def _open_watches(self) -> None:
-        known = self.ledger.positions()
+        known = {name: resume_from_json(value) for name, value in self.ledger.positions().items()}
+        hints = Hints()
         for server in self.plan.servers:
-            feeds = log_feeds(server, {name: resume_from_json(value) for name, value in known.items()})
+            feeds = log_feeds(server, known, hints)
             self._feeds |= {feed.name: feed for feed in feeds}
-            self.watches[server.name] = self._watch(server, {feed.name: feed.resume for feed in feeds})
+            self.watches[server.name] = self._watch(server, {feed.name: feed.resume for feed in feeds if feed.kind != "files"})
         self._gpu_feed = gpu_feed(self.plan)
 
     def _watch(self, server: ServerPlan, sources: dict[str, ResumeAt]) -> ServerWatch:
@@ -344,6 +346,8 @@ class Daemon:
             self._settle()
             if beats % _UPDATES_EVERY == 0:
                 self._record_updates()
+            if self.plan.clock == "wall":
+                self._record([change for watch in self.watches.values() for change in watch.unstick(time.monotonic())])
             for name, watch in self.watches.items():
                 run = watch.engine.run
                 ranks = run.load.by_rank() if run is not None else {}

@@ -1,5 +1,6 @@
 """One watched server: its scanners and its engine, fed with what its sources deliver. Synchronous; the pump calls it."""
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from .clock import LogClock, WallClock
 from .plan import ServerPlan
 
 _REMEMBERED_BLOCKS = 256
+_STUCK_S = 15.0  # a readable source moves its watermark every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class _Log:
     sglang_lines: int = 0
     gaps: list[Gap] = field(default_factory=list)
     last_line_s: float | None = None
+    heard_s: float | None = None  # monotonic clock: the last block or watermark
+    is_waited_for: bool = True
     from_start: bool | None = None
 
 
@@ -77,7 +81,7 @@ class ServerWatch:
         self.zone = zone
         self.engine = Engine(library, server=plan.name, settings=plan.engine)
         self._clock = clock
-        self._library = library
+        self._library, self._patterns = library, patterns
         self.logs: dict[str, _Log] = {}
         for name, resume in sources.items():
             self.add_log(name, resume, patterns)
@@ -91,8 +95,11 @@ class ServerWatch:
         self.engine.announce(name)
 
     def on_block(self, block: Block, wall_s: float) -> list[Change]:
-        """Scan a block and feed what was recognised."""
+        """Scan a block and feed what was recognised. A file that joins a pattern later is taken up here."""
+        if block.source not in self.logs:
+            self.add_log(block.source, ResumeAt(None), self._patterns)
         log = self.logs[block.source]
+        self._hear(log, block.source)
         if log.generation is None:
             log.generation = block.generation
         elif block.generation != log.generation:
@@ -113,6 +120,8 @@ class ServerWatch:
         """A gap, a new file, or "read to the end at that time"."""
         log = self.logs.get(event.source)
         if isinstance(event, Watermark):
+            if log is not None:
+                self._hear(log, event.source)
             moved = self._clock.watermark(event.source, event.at_s)
             return self.engine.feed(moved) if moved is not None else []
         if isinstance(event, Gap):
@@ -121,6 +130,22 @@ class ServerWatch:
                 del log.gaps[:-100]
             return self.engine.feed(event)
         return []  # the scanner says Opened itself, with the format that it found
+
+    def _hear(self, log: _Log, name: str) -> None:
+        log.heard_s = time.monotonic()
+        if not log.is_waited_for:
+            log.is_waited_for = True
+            self.engine.announce(name)
+
+    def unstick(self, now_s: float) -> list[Change]:
+        """Wait no longer for a log that can say nothing (missing, unreadable, a child that hangs): the others go on."""
+        changes: list[Change] = []
+        for name, log in self.logs.items():
+            log.heard_s = log.heard_s if log.heard_s is not None else now_s
+            if log.is_waited_for and now_s - log.heard_s > _STUCK_S:
+                log.is_waited_for = False
+                changes += self.engine.withdraw(name)
+        return changes
 
     def on_observation(self, observation: Observation, wall_s: float) -> list[Change]:
         """Samples, probes, processes, commands."""
@@ -143,7 +168,7 @@ class ServerWatch:
 
     def reload(self, library: Library, patterns: PatternSet) -> list[Change]:
         """Judge with a new library from here on; what scanners carry from line to line stays."""
-        self._library = library
+        self._library, self._patterns = library, patterns
         for log in self.logs.values():
             log.scanner.use(patterns)
         return self.engine.reload(library)
