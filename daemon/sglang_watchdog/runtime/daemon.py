@@ -294,8 +294,8 @@ class Daemon:
         changes: list[Change] = []
         if isinstance(item.event, Sample):
             self.board.add_sample(item.event)
-        if self._recorder is not None and isinstance(item.event, Sample | GpuEvent):
-            self._recorder.write(item.event)
+        if self._recorder is not None and item.source == "gpus" and isinstance(item.event, Sample | GpuEvent | Gap):
+            self._keep(item.event)
         for watch in watches:
             try:
                 changes += _feed(watch, item.event, time.time())
@@ -303,6 +303,15 @@ class Daemon:
                 self.board.count_engine_error()
                 log.exception("engine error", server=watch.plan.name, source=item.source, event_type=type(item.event).__name__)
         return changes
+
+    def _keep(self, event: Sample | GpuEvent | Gap) -> None:
+        """Write to the recording; a full disk ends the recording and nothing else."""
+        assert self._recorder is not None  # noqa: S101 - the caller asked
+        try:
+            self._recorder.write(event)
+        except OSError as error:
+            log.error("recording ended", part="record", error=str(error))
+            self._recorder = None
 
     def _record(self, changes: list[Change]) -> None:
         for change in changes:
