@@ -41,6 +41,6 @@ def join(children: Iterable[object]) -> Markup:
 
 def link(address: str, label: object) -> Markup:
     """A link if the address is one of the web or of ours; else only its text, since `javascript:` is an address too."""
-    if address.startswith(("https://", "http://", "/", "#", "api/", "docs")):
+    if address.startswith(("https://", "http://", "#", "./")):
         return tag("a", label, href=address, rel="noreferrer")
     return text(label)

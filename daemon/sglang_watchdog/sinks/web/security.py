@@ -11,7 +11,7 @@ import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 
@@ -59,13 +59,13 @@ class Gate:
                 return
             await self._app(scope, receive, send)
             return
-        dressed = _dressed(send)
+        scope, dressed = _without_prefix(scope, self._settings.root_path), _dressed(send)
         headers = _Headers(scope["headers"])
         try:
             token = self._admit(scope, headers)
             body = _Body(receive, headers.one(b"content-length"), self._settings.limits.body_bytes)
         except Problem as problem:
-            if not (problem.status == 401 and scope["method"] in ("GET", "HEAD") and _path(scope) in _PAGES):
+            if not (problem.status == 401 and scope["method"] in ("GET", "HEAD") and str(scope["path"]) in _PAGES):
                 await problems.response(problem, scope["path"])(scope, receive, dressed)
                 return
             token, body = None, _Body(receive, None, self._settings.limits.body_bytes)
@@ -79,10 +79,10 @@ class Gate:
         Raises:
             Problem: the request is refused.
         """
-        path, client = _path(scope), (scope.get("client") or ("local", 0))[0]
-        # uvicorn bounds only headers that arrive in parts
+        path, client = str(scope["path"]), (scope.get("client") or ("local", 0))[0]
+        # uvicorn bounds only headers that arrive in parts, and answers 400 then
         if headers.size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._settings.limits.header_bytes:
-            raise Problem(431, "headers-too-large", "The request line and headers are too large.")
+            raise Problem(400, "headers-too-large", "The request line and headers are too large.")
         if path in HEALTH_PATHS and scope["method"] in _SAFE_METHODS:
             return None  # probes come by address and without secrets
         self._check_host(headers.one(b"host"))
@@ -228,9 +228,13 @@ def _too_many(detail: str, wait_s: float) -> Problem:
     )
 
 
-def _path(scope: Scope) -> str:
-    path, root = str(scope["path"]), str(scope.get("root_path") or "")
-    return path[len(root) :] or "/" if root and path.startswith(root + "/") else path
+def _without_prefix(scope: Scope, prefix: str) -> Scope:
+    """The request as it is behind our path prefix; a proxy may have taken the prefix off already."""
+    prefix, path = prefix.rstrip("/"), str(scope["path"])
+    if not prefix or not (path == prefix or path.startswith(prefix + "/")):
+        return scope
+    stripped = path[len(prefix) :] or "/"
+    return {**scope, "path": stripped, "raw_path": quote(stripped).encode()}
 
 
 class _Headers:
