@@ -23,7 +23,6 @@ from sglang_watchdog.sinks.web.broadcast import Broadcast
 from sglang_watchdog.sinks.web.limits import Limits
 from sglang_watchdog.sinks.web.parts import Parts, WebSettings
 from sglang_watchdog.sinks.web.tokens import TokenStore
-
 from sinks import material
 from sinks.live import serving
 
@@ -31,7 +30,12 @@ from sinks.live import serving
 def filled(directory: Path) -> Parts:
     """1,000 findings of ordinary size in the ledger, three servers and eight GPUs on the board."""
     servers = ("chat", "code", "embed")
-    board = Board(version="0", started_at_s=material.T0, servers=servers, topics={f"area.topic-{n}": Severity.INFO for n in range(130)})
+    board = Board(
+        version="0",
+        started_at_s=material.T0,
+        servers=servers,
+        topics={f"area.topic-{n}": Severity.INFO for n in range(130)},
+    )
     ledger = Ledger(directory / "ledger.db")
     changes = [material.fired(f"f{n}", topic=f"area.topic-{n % 130}", server=servers[n % 3]) for n in range(1000)]
     for change in changes:
@@ -45,15 +49,35 @@ def filled(directory: Path) -> Parts:
         return Reload()
 
     limits = Limits(requests_per_s=1e9, burst=10**9, connections=1000, connections_per_client=1000)
-    return Parts(board=board, ledger=ledger, library=lambda: material.LIBRARY, collector=BoardCollector(board), broadcast=Broadcast(),
-                 tokens=TokenStore(), reload=reload, settings=WebSettings(limits=limits))
+    return Parts(
+        board=board,
+        ledger=ledger,
+        library=lambda: material.LIBRARY,
+        collector=BoardCollector(board),
+        broadcast=Broadcast(),
+        tokens=TokenStore(),
+        reload=reload,
+        settings=WebSettings(limits=limits),
+    )
 
 
 def wrk(url: str, seconds: int, connections: int) -> tuple[float, str, str]:
     """Requests/s, p50 and p99."""
-    told = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", url], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", url],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "Non-2xx" not in told, told
-    found = {name: re.search(pattern, told) for name, pattern in (("rate", r"Requests/sec:\s+([\d.]+)"), ("p50", r"50%\s+(\S+)"), ("p99", r"99%\s+(\S+)"))}
+    found = {
+        name: re.search(pattern, told)
+        for name, pattern in (
+            ("rate", r"Requests/sec:\s+([\d.]+)"),
+            ("p50", r"(?m)^\s+50%\s+(\S+)"),
+            ("p99", r"(?m)^\s+99%\s+(\S+)"),
+        )
+    }
     assert all(found.values()), told
     return float(found["rate"][1]), found["p50"][1], found["p99"][1]  # type: ignore[index]
 

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.core.failures import FailureGroup
+
 from sglang_watchdog.model.words import State
 from sglang_watchdog.sinks.ledger import Ledger
 from sglang_watchdog.sinks.ledger_writes import Acknowledgement, Silence
@@ -30,14 +31,20 @@ from sglang_watchdog.sinks.web.broadcast import Broadcast
 from sglang_watchdog.sinks.web.limits import Limits
 from sglang_watchdog.sinks.web.parts import Parts, WebSettings
 from sglang_watchdog.sinks.web.tokens import TokenScope, TokenStore, make
-
 from sinks import material
 from sinks.live import Raw, serving
 
 # What the document cannot know: names of things that exist, so that each operation is also answered with success.
-KNOWN = {"list_facts": {"id": "run-1"}, "get_run": {"id": "run-1"}, "compare_runs": {"a": "run-1", "b": "run-2"}, "get_finding": {"id": "f1"},
-         "get_gpu": {"uuid": "GPU-0000"}, "list_samples": {"uuid": "0"}, "get_signature": {"id": "moe-config-missing"},
-         "acknowledge_finding": {"id": "f1"}}
+KNOWN = {
+    "list_facts": {"id": "run-1"},
+    "get_run": {"id": "run-1"},
+    "compare_runs": {"a": "run-1", "b": "run-2"},
+    "get_finding": {"id": "f1"},
+    "get_gpu": {"uuid": "GPU-0000"},
+    "list_samples": {"uuid": "0"},
+    "get_signature": {"id": "moe-config-missing"},
+    "acknowledge_finding": {"id": "f1"},
+}
 
 
 def filled(directory: Path, token: Any) -> Parts:
@@ -45,8 +52,13 @@ def filled(directory: Path, token: Any) -> Parts:
     board = Board(version="0", started_at_s=material.T0, servers=["chat"], topics=material.TOPICS, library_version="1")
     broadcast = Broadcast()
     ledger = Ledger(directory / "ledger.db", on_committed=lambda _: broadcast.notify())
-    for change in (material.moved(), material.moved("run-2", started_at_s=material.T0 + 9), *(material.fired(f"f{n}") for n in range(300)),
-                   material.resolved("f7"), material.fired("f9", was=State.FIRING, count=3)):
+    for change in (
+        material.moved(),
+        material.moved("run-2", started_at_s=material.T0 + 9),
+        *(material.fired(f"f{n}") for n in range(300)),
+        material.resolved("f7"),
+        material.fired("f9", was=State.FIRING, count=3),
+    ):
         board.apply(change)
         ledger.commit([change])
     board.add_sample(material.sample())
@@ -58,9 +70,16 @@ def filled(directory: Path, token: Any) -> Parts:
     async def reload() -> Reload:
         return Reload(at_s=material.T0)
 
-    return Parts(board=board, ledger=ledger, library=lambda: material.LIBRARY, collector=BoardCollector(board), broadcast=broadcast,
-                 tokens=TokenStore([token]), reload=reload,
-                 settings=WebSettings(limits=Limits(requests_per_s=1e6, burst=10**6, failures_per_s=1e6, failures_burst=10**6)))
+    return Parts(
+        board=board,
+        ledger=ledger,
+        library=lambda: material.LIBRARY,
+        collector=BoardCollector(board),
+        broadcast=broadcast,
+        tokens=TokenStore([token]),
+        reload=reload,
+        settings=WebSettings(limits=Limits(requests_per_s=1e6, burst=10**6, failures_per_s=1e6, failures_burst=10**6)),
+    )
 
 
 def fuzz(address: tuple[str, int], token: str, wanted: int, parts: Parts) -> tuple[int, Counter[str], list[str]]:
@@ -71,7 +90,7 @@ def fuzz(address: tuple[str, int], token: str, wanted: int, parts: Parts) -> tup
     examples = max(1, wanted // len(operations))
 
     def call(case: Any, name: str) -> None:
-        if name == "stream_changes":           # else it would, rightly, not end
+        if name == "stream_changes":  # else it would, rightly, not end
             case.query = {**(case.query or {}), "duration_s": 0}
         sent[name] += 1
         try:
@@ -79,7 +98,10 @@ def fuzz(address: tuple[str, int], token: str, wanted: int, parts: Parts) -> tup
             good[name] += 200 <= answer.status_code < 300
             case.validate_response(answer)
         except FailureGroup as group:
-            failures.extend(f"{name}: {failure.title}: {failure.message} [{case.as_curl_command()}]"[:600] for failure in group.exceptions)
+            failures.extend(
+                f"{name}: {failure.title}: {failure.message} [{case.as_curl_command()}]"[:600]
+                for failure in group.exceptions
+            )
 
     for operation in operations:
         run_one(operation, examples, call, parts)
@@ -92,8 +114,14 @@ def existing(name: str, parts: Parts) -> dict[str, str] | None:
         parts.ledger.acknowledge(Acknowledgement(finding="f2", author="fuzz", note="", at_s=parts.now())).result(10)
         return {"id": "f2"}
     if name == "end_silence":
-        silence = Silence(id=secrets.token_hex(8), matchers={"server": "none"}, author="fuzz", reason="r", starts_s=parts.now(),
-                          ends_s=parts.now() + 3600)
+        silence = Silence(
+            id=secrets.token_hex(8),
+            matchers={"server": "none"},
+            author="fuzz",
+            reason="r",
+            starts_s=parts.now(),
+            ends_s=parts.now() + 3600,
+        )
         parts.ledger.silence(silence).result(10)
         return {"id": silence.id}
     return KNOWN.get(name)
@@ -106,7 +134,13 @@ def run_one(operation: Any, examples: int, call: Callable[[Any, str], None], par
     has_input = operation.body or any(True for _ in operation.iter_parameters())
     breaking = operation.as_strategy(generation_mode=GenerationMode.NEGATIVE) if has_input else fitting
 
-    @settings(max_examples=examples, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(made=st.tuples(fitting, st.booleans()) | st.tuples(breaking, st.just(False)))
     def run(made: tuple[Any, bool]) -> None:
         case, is_known = made
@@ -134,8 +168,10 @@ def main(wanted: int) -> int:
     for failure in list(dict.fromkeys(failures))[:20]:
         print("FAILED", failure)
     print(f"{sent} requests, {len(good)} operations, 2xx: {dict(sorted(good.items()))}")
-    print(f"never 2xx: {silent or 'none'}; failures: {len(failures)}; healthy afterwards: {healthy}; threads: {threads};"
-          f" peak memory {before // 1024} -> {after // 1024} MiB (with the fuzzer in the same process)")
+    print(
+        f"never 2xx: {silent or 'none'}; failures: {len(failures)}; healthy afterwards: {healthy}; threads: {threads};"
+        f" peak memory {before // 1024} -> {after // 1024} MiB (with the fuzzer in the same process)"
+    )
     return 1 if failures or silent or not healthy else 0
 
 

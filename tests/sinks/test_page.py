@@ -5,10 +5,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+
 from sglang_watchdog.model.words import Phase, Severity, State
 from sglang_watchdog.sinks.state import Reload
 from sglang_watchdog.sinks.web.tokens import TokenScope
-
 from sinks import material
 
 VOID = {"meta", "link", "input"}
@@ -44,18 +44,39 @@ def read(page: str) -> Tree:
 
 def words(page: str) -> str:
     """The visible text."""
-    return re.sub(r"\s+", " ", " ".join(data for tags, _, data in read(page).found if not {"script", "style"} & set(tags)))
+    return re.sub(
+        r"\s+", " ", " ".join(data for tags, _, data in read(page).found if not {"script", "style"} & set(tags))
+    )
 
 
 def test_it_shows_server_findings_with_evidence_and_remedy_gpus_and_what_is_missing(story):
     text = words(story.client().get("/").text)
 
-    for shown in ("chat serving", "SGLang 0.5.8", "model Qwen3-30B", "ready after 77 s", "running 256", "output tok/s 881",
-                  "Triton MoE kernels run untuned defaults warning firing", "No tuned file for E=128, N=768 on this GPU.",
-                  f"server.log:28 {material.LINE.text}", "though such lines reach us: server.log:17",
-                  "power_ratio of GPU 0, 1: median 0.42 of 480 samples", 'args.moe_runner_backend = "flashinfer_cutlass" server.log:1',
-                  "1. Tune E=128.", "Explains 1 more", "200 / 700 W", "93 %", "SwPowerCap", "1 signature could not judge this run",
-                  "restart the server while the watchdog runs", "server.log reading", "4,113 lines", "1 gap", "1 finding already over"):
+    for shown in (
+        "chat serving",
+        "SGLang 0.5.8",
+        "model Qwen3-30B",
+        "ready after 77 s",
+        "running 256",
+        "output tok/s 881",
+        "Triton MoE kernels run untuned defaults warning firing",
+        "No tuned file for E=128, N=768 on this GPU.",
+        f"server.log:28 {material.LINE.text}",
+        "though such lines reach us: server.log:17",
+        "power_ratio of GPU 0, 1: median 0.42 of 480 samples",
+        'args.moe_runner_backend = "flashinfer_cutlass" server.log:1',
+        "1. Tune E=128.",
+        "Explains 1 more",
+        "200 / 700 W",
+        "93 %",
+        "SwPowerCap",
+        "1 signature could not judge this run",
+        "restart the server while the watchdog runs",
+        "server.log reading",
+        "4,113 lines",
+        "1 gap",
+        "1 finding already over",
+    ):
         assert shown in text, shown
 
 
@@ -78,7 +99,11 @@ def test_causes_that_explain_each_other_are_still_shown(daemon):
 
 
 def test_the_worst_comes_first(daemon):
-    daemon.tell(material.fired("bad", severity=Severity.CRITICAL), material.fired("small", severity=Severity.INFO), material.fired("mid"))
+    daemon.tell(
+        material.fired("bad", severity=Severity.CRITICAL),
+        material.fired("small", severity=Severity.INFO),
+        material.fired("mid"),
+    )
     page = daemon.client().get("/").text
 
     assert page.index('id="f-bad"') < page.index('id="f-mid"') < page.index('id="f-small"')
@@ -101,7 +126,9 @@ def test_before_anything_is_watched_it_says_what_is_awaited(daemon):
 
 def test_trouble_of_our_own_is_at_the_top(story):
     story.board.set_reload(Reload(was_successful=False, error="watchdog.yaml:3:1: unknown key"))
-    story.board.set_sources([material.source(state="failed", why="permission denied", do="add the daemon to group adm")])
+    story.board.set_sources(
+        [material.source(state="failed", why="permission denied", do="add the daemon to group adm")]
+    )
 
     text = words(story.client().get("/").text)
     assert "The newest configuration was refused: watchdog.yaml:3:1: unknown key" in text
@@ -119,7 +146,9 @@ def test_a_gpu_that_cannot_be_read_is_not_shown_as_idle(daemon):
 def test_servers_without_dump_or_samples_have_no_invented_numbers(daemon):
     unknown = replace(material.run().release, min=None, max=None, source="unknown")
     daemon.tell(material.moved(phase=Phase.UNKNOWN, started_at_s=None, release=unknown, model="", timings_s={}))
-    daemon.board.add_sample(material.sample(power_w=None, sm_util=None, mem_used_mib=None, temp_c=None, throttle_reasons=None))
+    daemon.board.add_sample(
+        material.sample(power_w=None, sm_util=None, mem_used_mib=None, temp_c=None, throttle_reasons=None)
+    )
 
     text = words(daemon.client().get("/").text)
     assert "release unknown" in text
@@ -133,8 +162,9 @@ def test_the_page_needs_nothing_from_anywhere(story):
     without_ours = re.sub(r"<(script|style) nonce=\"[^\"]+\">.*?</\1>", "", page, flags=re.S)
 
     assert not re.search(r'\s(style|on\w+)="', without_ours)
-    assert [each for each in re.findall(r'(?:src|href)="([^"]+)"', without_ours) if each.startswith(("http", "//"))] == [
-        "https://github.com/sgl-project/sglang/issues/1"] * without_ours.count('href="https://github.com')
+    assert [
+        each for each in re.findall(r'(?:src|href)="([^"]+)"', without_ours) if each.startswith(("http", "//"))
+    ] == ["https://github.com/sgl-project/sglang/issues/1"] * without_ours.count('href="https://github.com')
     assert re.search(r"url\(|@import", page) is None
 
 

@@ -31,7 +31,8 @@ class ChangeQuery(BaseModel):
         None,
         pattern=r"^[0-9]{1,18}$",
         description=(
-            "Begin after this change; `0` begins with the oldest kept. `Last-Event-ID` goes before it. Left out: only what comes."
+            "Begin after this change; `0` begins with the oldest kept. `Last-Event-ID` goes before it."
+            " Left out: only what comes."
         ),
     )
     duration_s: int | None = Query(
@@ -81,7 +82,10 @@ EVENT: Final = {
     "description": "One event of the stream.",
     "type": "object",
     "properties": {
-        "id": {"type": "string", "description": "Of the change; send the last one as `Last-Event-ID` to go on after it."},
+        "id": {
+            "type": "string",
+            "description": "Of the change; send the last one as `Last-Event-ID` to go on after it.",
+        },
         "event": {"enum": ["finding", "run", "acknowledgement", "silence", "missed"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
@@ -115,7 +119,7 @@ class ChangeStream(EventStream):
         del self.headers["content-length"]
         self._parts, self._slots, self._after, self._duration_s = parts, slots, after, duration_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         async with self._slots:
             gone = asyncio.create_task(_until_gone(receive))
             feed = asyncio.create_task(self._feed(send))

@@ -26,7 +26,8 @@ def text(item: object) -> Markup:
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """An element. `class_` stands for class, `_` in names for `-`; None leaves an attribute out, True writes it bare."""
+    """An element. `class_` stands for class, `_` in names for `-`; None leaves an attribute out, True writes it
+    bare."""
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(value)}"')
         for key, value in attributes.items()

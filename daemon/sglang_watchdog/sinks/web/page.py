@@ -1,4 +1,5 @@
-"""The status page: each server with its phase, findings with evidence and remedy, GPUs, what could not be judged, sources.
+"""The status page: each server with its phase, findings with evidence and remedy, GPUs, what could not be judged,
+sources.
 
 Rendered here, whole, so that it also works without script; with script it follows the stream of changes.
 """
@@ -246,7 +247,12 @@ def _closed(rows: Iterable[FindingRow]) -> Markup | None:
         return None
     return tag(
         "section",
-        tag("details", tag("summary", f"{_count(len(cards), 'finding')} already over (newest first)"), *cards, id="closed"),
+        tag(
+            "details",
+            tag("summary", f"{_count(len(cards), 'finding')} already over (newest first)"),
+            *cards,
+            id="closed",
+        ),
     )
 
 
@@ -307,7 +313,12 @@ def _gpu(gpu: Gpu) -> Markup:
         "tr",
         tag("td", f"{gpu.gpu} {gpu.name or ''}", title=gpu.uuid),
         tag("td", ", ".join(f"{server} {rank}".strip() for server, rank in gpu.placements) or "–"),
-        tag("td", _bar(gpu.power_ratio, is_used=bool(gpu.placements)), " ", f"{_whole(latest.power_w)} / {_whole(latest.power_limit_w)} W"),
+        tag(
+            "td",
+            _bar(gpu.power_ratio, is_used=bool(gpu.placements)),
+            " ",
+            f"{_whole(latest.power_w)} / {_whole(latest.power_limit_w)} W",
+        ),
         tag("td", "–" if latest.sm_util is None else f"{latest.sm_util:.0f} %"),
         tag(
             "td",

@@ -81,7 +81,10 @@ class Gate:
         """
         path, client = str(scope["path"]), (scope.get("client") or ("local", 0))[0]
         # uvicorn bounds only headers that arrive in parts, and answers 400 then
-        if headers.size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._settings.limits.header_bytes:
+        if (
+            headers.size + len(scope.get("raw_path") or b"") + len(scope["query_string"])
+            > self._settings.limits.header_bytes
+        ):
             raise Problem(400, "headers-too-large", "The request line and headers are too large.")
         if path in HEALTH_PATHS and scope["method"] in _SAFE_METHODS:
             return None  # probes come by address and without secrets
@@ -149,8 +152,9 @@ def refuse_open_bind(addresses: Iterable[str], tokens: TokenStore) -> None:
     open_ones = [address for address in addresses if not is_loopback(address)]
     if open_ones and not any(token.allows(TokenScope.READ) for token in tokens.tokens):
         raise OpenBindRefused(
-            f"listen: {open_ones[0]} is reachable from other machines, and no token is configured: what the log says would be open"
-            " to all of them\n      Set `auth.token_file` (make an entry with `sglang-watchdog config token NAME`), or listen on 127.0.0.1."
+            f"listen: {open_ones[0]} is reachable from other machines, and no token is configured: what the log says"
+            " would be open to all of them\n      Set `auth.token_file` (make an entry with"
+            " `sglang-watchdog config token NAME`), or listen on 127.0.0.1."
         )
 
 
@@ -188,7 +192,8 @@ def _host_name(host: str) -> str | None:
 
 
 def _check_site(headers: "_Headers", *, navigates: bool) -> None:
-    """Refuse what a browser says comes from a page of another site; a click on a link to one of our pages is welcome."""
+    """Refuse what a browser says comes from a page of another site; a click on a link to one of our pages is
+    welcome."""
     site = headers.one(b"sec-fetch-site")
     is_click = (
         navigates and headers.one(b"sec-fetch-mode") == b"navigate" and headers.one(b"sec-fetch-dest") == b"document"
@@ -269,7 +274,7 @@ class _Body:
         message = await self._receive()
         self._taken += len(message.get("body", b""))
         if self._taken > self._limit:
-            raise HTTPException(413)     # an exception that FastAPI lets through while it reads a body
+            raise HTTPException(413)  # an exception that FastAPI lets through while it reads a body
         return message
 
     def _problem(self) -> Problem:
