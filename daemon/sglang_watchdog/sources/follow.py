@@ -5,16 +5,16 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
-from sglang_watchdog.sources.block import Block
-from sglang_watchdog.sources.hints import REMOTE_FILE_SYSTEMS, Hints, Subscription, file_system_of
-from sglang_watchdog.sources.logfile import Limits
-from sglang_watchdog.sources.position import TailPosition
-from sglang_watchdog.sources.status import SourceStatus
-from sglang_watchdog.sources.tail import Tail, TailEvent
+from .block import Block
+from .hints import REMOTE_FILE_SYSTEMS, Hints, Subscription, file_system_of
+from .logfile import Limits
+from .position import TailPosition
+from .status import SourceStatus
+from .tail import Tail, TailEvent
 
-_POLL_S = 0.25                         # mtail 250 ms, Alloy 250, filelog 200
-_TRUSTING_POLL_S = 1.0                 # while inotify tells of every change
-_MISSED_HINTS = 3                      # growth found by a poll, so often in a row: the hints are not to be trusted here
+_POLL_S = 0.25  # mtail 250 ms, Alloy 250, filelog 200
+_TRUSTING_POLL_S = 1.0  # while inotify tells of every change
+_MISSED_HINTS = 3  # growth found by a poll, so often in a row: the hints are not to be trusted here
 
 
 class TailSource:
@@ -23,8 +23,14 @@ class TailSource:
     format = "auto"
 
     def __init__(
-        self, name: str, path: str | Callable[[], str | None], *, resume: TailPosition | None = None,
-        hints: Hints | None = None, limits: Limits | None = None, with_history: bool = False,
+        self,
+        name: str,
+        path: str | Callable[[], str],
+        *,
+        resume: TailPosition | None = None,
+        hints: Hints | None = None,
+        limits: Limits | None = None,
+        with_history: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Follow `path` from `resume` on; `hints` is shared by all tails of the process, None polls."""
