@@ -30,7 +30,7 @@ JOURNALD = next((path for path in ("/lib/systemd/systemd-journald", "/usr/lib/sy
 needs_journald = pytest.mark.skipif(
     not JOURNALD or shutil.which("journalctl") is None or os.geteuid() != 0, reason="needs root and systemd-journald: apt install systemd"
 )
-ENTRIES = int(os.environ.get("JOURNAL_ENTRIES", "20000"))
+ENTRIES = int(os.environ.get("JOURNAL_ENTRIES", "100000"))
 
 
 @dataclass
@@ -112,6 +112,7 @@ class Reader:
         return [event for event in self.said if isinstance(event, Gap)]
 
 
+@pytest.mark.slow
 @needs_journald
 async def test_nothing_is_lost_or_repeated_over_twenty_killed_children_rotations_and_vacuums(journal: Journal) -> None:
     reader = Reader.of(journal.source())

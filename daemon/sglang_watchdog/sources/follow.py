@@ -35,7 +35,7 @@ class TailSource:
     ) -> None:
         """Follow `path` from `resume` on; `hints` is shared by all tails of the process, None polls."""
         self.name = name
-        self._tail = Tail(name, path, resume=resume, limits=limits, with_history=with_history)
+        self.tail = Tail(name, path, resume=resume, limits=limits, with_history=with_history)
         self._hints = hints
         self._clock = clock
         self._missed = 0
@@ -57,8 +57,8 @@ class TailSource:
                     self._missed = 0
                 for event in events:
                     yield event
-                if self._tail.idle:
-                    subscription.set_paths(self._tail.watched())
+                if self.tail.idle:
+                    subscription.set_paths(self.tail.watched())
                     self._is_hinted = subscription.is_complete and not self._is_remote and self._missed < _MISSED_HINTS
                     was_woken = await _woken(subscription.wake, _TRUSTING_POLL_S if self._is_hinted else _POLL_S)
                 else:
@@ -66,26 +66,26 @@ class TailSource:
                     await asyncio.sleep(0)
         finally:
             subscription.close()
-            self._tail.close()
+            self.tail.close()
 
     async def _step(self) -> list[TailEvent]:
-        watched = self._tail.watched()
+        watched = self.tail.watched()
         if watched and watched[-1] != self._looked_at:
             self._looked_at = watched[-1]
             self._is_remote = file_system_of(self._looked_at) in REMOTE_FILE_SYSTEMS
         if self._is_remote:
             # A file server that does not answer blocks read().
-            return await asyncio.to_thread(self._tail.step, self._clock())
-        return self._tail.step(self._clock())
+            return await asyncio.to_thread(self.tail.step, self._clock())
+        return self.tail.step(self._clock())
 
     @property
     def position(self) -> TailPosition:
         """Where to resume, behind everything read. What was dealt with is told by `after` of the blocks and moves."""
-        return self._tail.position
+        return self.tail.position
 
     def status(self) -> SourceStatus:
         """See SourceStatus."""
-        return replace(self._tail.status(), wake="inotify" if self._is_hinted else "poll")
+        return replace(self.tail.status(), wake="inotify" if self._is_hinted else "poll")
 
 
 async def _woken(wake: asyncio.Event, within_s: float) -> bool:

@@ -5,7 +5,6 @@ no position.
 import asyncio
 import os
 import stat
-import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeAlias
@@ -28,13 +27,13 @@ class StdinSource:
         self,
         name: str = "stdin",
         *,
-        descriptor: int | None = None,
+        descriptor: int = 0,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Read `descriptor`, which stays open."""
         self.name = name
-        self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
+        self._descriptor = descriptor
         self._limits = limits or Limits()
         self._clock = clock
         self._cutter = LineCutter(line_bytes=self._limits.line_bytes)
