@@ -6,12 +6,14 @@ appear as the lines do.
 
 import argparse
 import contextlib
+import json
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +57,8 @@ def play(captures: list[Path], about: str, log: Path, speed: float, exit_after: 
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     started = threading.Event()
-    threading.Thread(target=relay, args=(daemon, started), daemon=True).start()
+    address: list[str] = []
+    threading.Thread(target=relay, args=(daemon, started, address), daemon=True).start()
     try:
         if not started.wait(30):
             print("the daemon did not start; try: sglang-watchdog doctor", file=sys.stderr)
@@ -64,6 +67,7 @@ def play(captures: list[Path], about: str, log: Path, speed: float, exit_after: 
         replay = [sys.executable, "-m", "sglang_watchdog", "replay", *map(str, captures), "--into", str(log), "--samples-into", str(samples),
                   "--speed", str(speed), "--longest-wait", "1", "--shift-to-now"]  # fmt: skip
         subprocess.run(replay, check=True, stderr=subprocess.DEVNULL)
+        show_runs(address[0])
         print(f"played in {time.monotonic() - began:.0f} s; the daemon goes on until Ctrl-C", flush=True)
         if exit_after is not None:
             time.sleep(exit_after)
@@ -78,11 +82,26 @@ def play(captures: list[Path], about: str, log: Path, speed: float, exit_after: 
     return 0
 
 
-def relay(daemon: "subprocess.Popen[str]", started: threading.Event) -> None:
+def show_runs(address: str) -> None:
+    """The runs side by side, the newest last, with how much faster each is than the one before."""
+    time.sleep(6)  # the newest second is judged when nothing has come for a while
+    with urllib.request.urlopen(f"{address}/api/v1/runs", timeout=10) as answer:
+        runs = sorted(json.load(answer)["runs"], key=lambda run: run["started_at"] or "")
+    before = None
+    for run in runs:
+        speed = run["load"].get("decode_tokens_per_s")
+        times = f", {speed / before:.1f} times the run before" if speed and before else ""
+        print(f"run {run['id'][:8]}      {run['model']}, SGLang {run['sglang_version']['max']}: "
+              f"{speed or 0:,.0f} tokens/s at {run['load'].get('running_requests_max', 0):.0f} requests (Decode lines){times}", flush=True)  # fmt: skip
+        before = speed
+
+
+def relay(daemon: "subprocess.Popen[str]", started: threading.Event, address: list[str]) -> None:
     assert daemon.stdout is not None
     for line in daemon.stdout:
         print(line, end="", flush=True)
         if line.startswith("status page"):
+            address.append(line.split()[2].partition("/#")[0])
             started.set()
     started.set()
 

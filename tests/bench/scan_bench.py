@@ -40,13 +40,14 @@ def main() -> None:
             counted = _scan(scanner, blocks)
             spent.append(time.process_time() - began_s)
         size = sum(len(block) for block, _, _ in blocks)
-        print(f"{log.name}: {size / statistics.median(spent) / 1e6:.1f} MB/s of CPU time ({statistics.median(spent):.2f} s), {dict(counted)}")
+        median_s = statistics.median(spent)
+        print(f"{log.name}: {size / median_s / 1e6:.1f} MB/s of CPU time ({median_s:.2f} s), {dict(counted)}")
 
 
 def _library(rules: Path | None) -> Library:
     patterns: dict[str, Pattern] = {}
     for rule in json.loads(rules.read_text())["rules"] if rules else ():
-        patterns[rule["id"]] = Pattern(id=rule["id"], regex=rule["pattern"], anywhere="bench", undated=True)
+        patterns[rule["id"]] = Pattern(id=rule["id"], regex=rule["pattern"], anywhere="bench")
     return Library(version="bench", signatures={}, patterns=patterns)
 
 

@@ -1,12 +1,15 @@
 """YAML is read with positions, and nothing in it is taken for what its author did not write."""
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sglang_watchdog.config.faults import Fault, nearest
 from sglang_watchdog.config.yaml_source import read_yaml, read_yaml_file
 
 
-@pytest.mark.parametrize("text", ["yes", "on", "no", "0.5.12", "12:30", "2026-01-01", "0.5.12.post1", "1_000"])
+@pytest.mark.parametrize("text", ["yes", "on", "no", "0.5.12", "12:30", "2026-01-01", "0.5.12.post1", "1_000", "9" * 5000])
 def test_text_stays_text(text):
     """YAML 1.1 turns these into booleans, times, dates and numbers; a release or a time must stay what it is."""
     assert read_yaml(f"key: {text}", "f.yaml").value == {"key": text}
@@ -40,10 +43,7 @@ def test_a_fault_points_at_the_text_like_a_compiler():
     document = read_yaml("a: 1\nregex: '.*not found.*'\n", "moe/x.yaml")
 
     assert document.fault(("regex",), "pattern has no literal", code="SIG012", note="every line", help="Add.").render() == (
-        "moe/x.yaml:2:8: SIG012 pattern has no literal\n"
-        "    2 | regex: '.*not found.*'\n"
-        "               ^^^^^^^^^^^^^^^ every line\n"
-        "      Add."
+        "moe/x.yaml:2:8: SIG012 pattern has no literal\n    2 | regex: '.*not found.*'\n               ^^^^^^^^^^^^^^^ every line\n      Add."
     )
 
 
@@ -75,9 +75,7 @@ def test_what_cannot_be_read_is_a_fault_with_its_line(text, line, words):
 
 def test_aliases_that_multiply_are_stopped():
     """Ten lines of aliases can ask for ten billion values."""
-    text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
-    )
+    text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 
     assert any("too many values" in fault.message for fault in read_yaml(text, "f.yaml").faults)
 
@@ -111,3 +109,29 @@ def test_a_long_line_is_shown_around_the_fault():
 def test_the_nearest_word_is_named():
     assert nearest("remedation", ["remediation", "explanation"]) == "Did you mean `remediation`?"
     assert nearest("zzz", ["b", "a"]) == "Valid here: a, b."
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20)
+
+
+@given(VALUES)
+def test_what_was_written_is_what_is_read(value):
+    """Whatever a YAML writer makes of plain values comes back, each with a place that lies in the text."""
+    text = yaml.safe_dump(value)
+
+    document = read_yaml(text, "f.yaml")
+
+    assert document.faults == ()
+    assert document.value == value
+    assert all(1 <= place.line <= text.count("\n") + 1 for place in document.values.values())
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused_and_never_raises(text):
+    document = read_yaml(text, "f.yaml")
+
+    for fault in document.faults:
+        assert fault.message
+        assert fault.render().startswith("f.yaml")
+        assert fault.line <= text.count("\n") + 2

@@ -25,13 +25,22 @@ from sglang_watchdog.sources.telemetry_writer import RecordingWriter
 HERE = Path(__file__).parent
 #: nvidia-smi's column: our field
 COLUMNS = {
-    "power.draw.average": "power_w", "power.draw": "power_w", "enforced.power.limit": "power_limit_w",
-    "power.default_limit": "power_limit_default_w", "utilization.gpu": "sm_util", "utilization.memory": "mem_util",
-    "memory.used": "mem_used_mib", "memory.total": "mem_total_mib", "clocks.sm": "sm_clock_mhz",
-    "clocks.mem": "mem_clock_mhz", "clocks.max.sm": "sm_clock_max_mhz", "temperature.gpu": "temp_c", "pcie.link.gen.current": "pcie_gen",
-    "pcie.link.gen.max": "pcie_gen_max", "pcie.link.width.current": "pcie_width",
+    "power.draw.average": "power_w",
+    "power.draw": "power_w",
+    "enforced.power.limit": "power_limit_w",
+    "utilization.gpu": "sm_util",
+    "utilization.memory": "mem_util",
+    "memory.used": "mem_used_mib",
+    "memory.total": "mem_total_mib",
+    "clocks.sm": "sm_clock_mhz",
+    "clocks.mem": "mem_clock_mhz",
+    "clocks.max.sm": "sm_clock_max_mhz",
+    "temperature.gpu": "temp_c",
+    "pcie.link.gen.current": "pcie_gen",
+    "pcie.link.gen.max": "pcie_gen_max",
+    "pcie.link.width.current": "pcie_width",
     "pcie.link.width.max": "pcie_width_max",
-}  # fmt: skip
+}
 
 
 class Run:
@@ -104,7 +113,11 @@ def beside_nvidia_smi(samples: list[Sample], path: Path) -> dict[str, Any]:
     for column, name in COLUMNS.items():
         differences = []
         for row in rows:
-            cell = next((text for key, text in row.items() if key and key.split(" ")[0] == column), None)
+            named = (
+                column,
+                column.replace("clocks.sm", "clocks.current.sm").replace("clocks.mem", "clocks.current.memory"),
+            )
+            cell = next((text for key, text in row.items() if key and key.split(" ")[0] in named), None)
             at_s = _stamp(row["timestamp"])
             near = min(by_gpu.get(int(row["index"]), []), key=lambda each: abs(each.at_s - at_s), default=None)
             ours = None if near is None else getattr(near, name)

@@ -115,9 +115,7 @@ def test_given_facts_reach_the_engine(folder):
 def test_the_release_of_an_example_reaches_the_engine(folder):
     """A silence says nothing about a release whose sources were not read."""
     folder.put("milestones.yaml", MILESTONES)
-    folder.put(
-        "moe/silent.yaml", SILENCE.replace("  - name: it says nothing\n", "  - name: it says nothing\n    release: 0.4.1\n")
-    )
+    folder.put("moe/silent.yaml", SILENCE.replace("  - name: it says nothing\n", "  - name: it says nothing\n    release: 0.4.1\n"))
 
     (fault,) = faults(folder)
     assert "was to fire, but the verdict is unknown (releases)" in fault.message
@@ -152,13 +150,29 @@ def test_a_line_with_a_stamp_of_its_own_begins_the_run_there(folder):
     assert played.verdicts["moe-default"][0] is Answer.YES
 
 
+def test_lines_that_lie_months_apart_are_told(folder):
+    """Every second between them would be judged."""
+    story = r"0s server_args=ServerArgs(tp_size=1)\n1s [2026-02-04 11:30:00] Using default MoE kernel config.\n"
+    folder.good(examples=f'[{{replay: "{story}", then: firing}}]')
+
+    (fault,) = faults(folder)
+    assert (fault.code, fault.is_warning) == ("SIG075", True)
+    assert "118 days apart" in fault.message
+
+
 def test_flags_are_played_by_whoever_supplies_the_runner(folder):
-    folder.good(kind="flag", match="", flag="{flag: --tp-size}", examples="[{then: firing, command: x}]")
+    flag = (
+        "{field: tp_size, effect: splits the model, source: '0.5.10, server_args.py::ServerArgs',"
+        " examples: [{command: --tp-size 2, release: 0.5.10, verdict: acts}]}"
+    )
+    folder.good(kind="flag", match="", flag=flag, examples="")
     loaded = folder.load()
+    assert loaded.errors == ()
 
     assert run_examples(loaded.library, loaded.files) == []
-    (fault,) = run_examples(loaded.library, loaded.files, flag_runner=lambda file, example: f"{example.command} acts")
-    assert fault.message == "x acts"
+    (fault,) = run_examples(loaded.library, loaded.files, flag_runner=lambda file, index: f"example {index} is dead")
+    assert fault.message == "example 0 is dead"
+    assert fault.line > 0
 
 
 def test_the_catalogue_in_the_readme_follows_the_files(folder):

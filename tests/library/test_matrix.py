@@ -22,6 +22,7 @@ OLD = """
         chunked: Optional[int] = None
     def get(path, E):
         logger.warning(f"Using default MoE config. Performance might be sub-optimal! Config file not found at {path}")
+        warnings.warn("sizes differ")
         logger.info("took %.2f s on %d of %s", 1.0, 2, "x")
 """
 NEW = """
@@ -73,6 +74,7 @@ def test_templates_keep_what_is_fixed_and_name_what_is_filled(wheels):
 
     assert [(message.level, render(message.template)) for message in old.messages] == [
         ("warning", "Using default MoE config. Performance might be sub-optimal! Config file not found at {path}"),
+        ("warning", "sizes differ"),
         ("info", "took {…:.2f} s on {…:d} of {…}"),
     ]
     assert [(message.level, message.name, render(message.template)) for message in new.messages] == [
@@ -82,7 +84,7 @@ def test_templates_keep_what_is_fixed_and_name_what_is_filled(wheels):
 
 
 def test_samples_fill_holes_by_their_formats(wheels):
-    message = read_release(find_trees([wheels])[0]).messages[1]
+    message = read_release(find_trees([wheels])[0]).messages[2]
 
     assert "took 3.14 s on 7 of triton" in set(samples(message.template))
 
@@ -161,6 +163,14 @@ def test_what_is_raised_is_found_behind_its_class(folder, index):
     seen, _ = table(folder, index, releases='">=0.5.10"', match="{regex: '^ValueError: bad .*, gone', level: raise}")
 
     assert seen == {"moe-default#1": "-++"}
+
+
+def test_what_is_warned_is_found_behind_its_class(folder, index):
+    """warnings.warn prints `file:line: UserWarning: text`."""
+    match = "{contains: 'UserWarning: sizes differ', anywhere: printed by the server only, level: warning}"
+    seen, _ = table(folder, index, releases='"==0.5.9"', match=match)
+
+    assert seen == {"moe-default#1": "+--"}
 
 
 def test_a_pattern_that_changed_since_the_table_was_made_is_a_fault(folder, index):

@@ -17,9 +17,7 @@ def test_messages_get_the_servers_prefix():
 
 
 def test_bars_keep_text_as_it_is_and_lines_without_a_time_follow_the_one_before():
-    _, head, tail, raw = read_story(
-        "12s [TP0] Scheduler hit an exception: Traceback\n| torch.OutOfMemoryError: x\n13s | INFO: 127.0.0.1\n"
-    )
+    _, head, tail, raw = read_story("12s [TP0] Scheduler hit an exception: Traceback\n| torch.OutOfMemoryError: x\n13s | INFO: 127.0.0.1\n")
 
     assert tail == Text(START_S + 12, "torch.OutOfMemoryError: x")
     assert head.at_s == tail.at_s

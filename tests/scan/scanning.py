@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from sglang_watchdog.model.observation import Access, Hit, LogObservation, Opened, Tally
 from sglang_watchdog.model.signature import Library, Pattern
@@ -15,15 +16,30 @@ PATTERNS = (
     Pattern(id="exception", starts=("Scheduler hit an exception",), level="error"),
     Pattern(id="moe-default", starts=("Using default MoE kernel config.", "Using default MoE config."), level="warning"),
     Pattern(id="retract", starts=("KV cache pool is full. Retract requests.",), regex=r"#retracted_reqs: (?P<retracted>\d+)"),
-    Pattern(id="oom", regex=r"^torch\.(?:cuda\.)?OutOfMemoryError: CUDA out of memory\. Tried to allocate (?P<asked>\S+ \w+)", undated=True),
-    Pattern(id="xid", contains=("NVRM: Xid (PCI:",), regex=r"NVRM: Xid \(PCI:[0-9a-f:.]+\): (?P<xid>\d+)", undated=True, anywhere="kernel"),
+    Pattern(
+        id="oom",
+        regex=r"^torch\.(?:cuda\.)?OutOfMemoryError: CUDA out of memory\. Tried to allocate (?P<asked>\S+ \w+)",
+        undated=True,
+    ),
+    Pattern(
+        id="xid",
+        contains=("NVRM: Xid (PCI:",),
+        regex=r"NVRM: Xid \(PCI:[0-9a-f:.]+\): (?P<xid>\d+)",
+        undated=True,
+        anywhere="kernel",
+    ),
     Pattern(id="nccl-timeout", contains=("Watchdog caught collective operation timeout",), undated=True, anywhere="torch"),
     Pattern(id="nan", regex=r"^Detected errors during sampling! (?:NaN|nan) in the logits", ignore_case=True),
     Pattern(id="load-end", starts=("Load weight end.",), regex=r"mem usage=(?P<mem>[\d.]+) GB"),
     Pattern(id="ready", starts=("The server is fired up and ready to roll!",)),
     Pattern(id="started", starts=("Started server process",)),
     Pattern(id="first-prefill", starts=("Prefill batch",)),
-    Pattern(id="argparse", regex=r": error: unrecognized arguments: (?P<flags>.+)$", undated=True, anywhere="argparse prints the program first"),
+    Pattern(
+        id="argparse",
+        regex=r": error: unrecognized arguments: (?P<flags>.+)$",
+        undated=True,
+        anywhere="argparse prints the program first",
+    ),
 )
 
 EXAMPLES = (
@@ -53,7 +69,12 @@ def library(patterns: Iterable[Pattern] = PATTERNS) -> Library:
 
 
 def scan(
-    log: str | bytes, *, patterns: Iterable[Pattern] = PATTERNS, cuts: Sequence[int] = (), format: str = "auto", engine: str = "auto",
+    log: str | bytes,
+    *,
+    patterns: Iterable[Pattern] = PATTERNS,
+    cuts: Sequence[int] = (),
+    format: str = "auto",
+    engine: str = "auto",
     zone: Zone | None = None,
 ) -> list[Seen]:
     """Scan a log handed over in blocks cut at the given bytes."""
@@ -61,7 +82,7 @@ def scan(
     scanner = Scanner(library(patterns), "server.log", zone=zone or Zone.utc(), format=format, engine=engine)
     seen: list[Seen] = []
     places = sorted({0, len(data), *(cut for cut in cuts if 0 < cut < len(data))})
-    for begin, end in zip(places, places[1:], strict=False):
+    for begin, end in pairwise(places):
         seen += scanner.feed(data[begin:end], offset=begin, line=1 + data.count(b"\n", 0, begin))
     return seen + scanner.finish()
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # log lines are as long as they are
 """What must hold for any log: results depend neither on the cuts between blocks nor on the engine, users cannot forge records,
 and secrets never come out."""
 
@@ -20,26 +21,36 @@ CAPTURES = Path(__file__).parents[1] / "captures"
 CASES = Path(__file__).parents[1] / "cases"
 ENGINES = ("hyperscan", "re2", "plain")
 
-STAMPS = st.sampled_from(["", "[2026-01-02 12:00:00] ", "[2026-01-02 12:00:01 TP0] ", "[2026-01-02 12:00:01.500 DP1 TP1 EP1] ", "[2026-01-02 12:00:02 TP1] "])
-BODIES = st.sampled_from([
-    *EXAMPLES,
-    "Traceback (most recent call last):",
-    '  File "/a.py", line 1, in f',
-    "RuntimeError: boom",
-    "",
-    "plain text",
-    "\r  0%|   | 0/36 [00:00<?, ?it/s]\rCapturing batches (bs=1):  3%|# | 1/36 [00:09<00:37, 9.64s/it][2026-01-02 12:00:03 TP0] Using default MoE config. x",
-    "Loading safetensors checkpoint shards:  50% Completed | 8/16 [00:02<00:02,  3.33it/s]",
-    "2026-01-02 12:00:04,678 - INFO - autotuner.py:12 - flashinfer.jit: [Autotuner]: Autotuning process starts ...",
-    "Mar 11 22:14:14 node-a kernel: NVRM: Xid (PCI:0000:44:00): 79, pid=1",
-    "Receive: obj=GenerateReqInput(text='KV cache pool is full. Retract requests. #retracted_reqs: 1')",
-    '{"timestamp": "2026-01-02T12:00:00", "event": "request.received", "rid": "1", "obj": {"text": "Decode batch. #running-req: 1"}}',
-    "\x1b[32mINFO\x1b[0m:     127.0.0.1:1 - \"\x1b[1mGET /health HTTP/1.1\x1b[0m\" \x1b[32m200 OK\x1b[0m",
-    "\0\0\0[2026-01-02 12:00:05] The server is fired up and ready to roll!",
-    "Global server args updated! global_server_args=ServerArgs(tp_size=4)",
-    "2026-01-02 12:00:06 INFO 31220 [DP0 TP0 a.py:222] Decode batch. #running-req: 32, #token: 7, token usage: 0.21",
-    "caf\xe9 \udcff",
-])
+STAMPS = st.sampled_from(
+    [
+        "",
+        "[2026-01-02 12:00:00] ",
+        "[2026-01-02 12:00:01 TP0] ",
+        "[2026-01-02 12:00:01.500 DP1 TP1 EP1] ",
+        "[2026-01-02 12:00:02 TP1] ",
+    ]
+)
+BODIES = st.sampled_from(
+    [
+        *EXAMPLES,
+        "Traceback (most recent call last):",
+        '  File "/a.py", line 1, in f',
+        "RuntimeError: boom",
+        "",
+        "plain text",
+        "\r  0%|   | 0/36 [00:00<?, ?it/s]\rCapturing batches (bs=1):  3%|# | 1/36 [00:09<00:37, 9.64s/it][2026-01-02 12:00:03 TP0] Using default MoE config. x",
+        "Loading safetensors checkpoint shards:  50% Completed | 8/16 [00:02<00:02,  3.33it/s]",
+        "2026-01-02 12:00:04,678 - INFO - autotuner.py:12 - flashinfer.jit: [Autotuner]: Autotuning process starts ...",
+        "Mar 11 22:14:14 node-a kernel: NVRM: Xid (PCI:0000:44:00): 79, pid=1",
+        "Receive: obj=GenerateReqInput(text='KV cache pool is full. Retract requests. #retracted_reqs: 1')",
+        '{"timestamp": "2026-01-02T12:00:00", "event": "request.received", "rid": "1", "obj": {"text": "Decode batch. #running-req: 1"}}',
+        '\x1b[32mINFO\x1b[0m:     127.0.0.1:1 - "\x1b[1mGET /health HTTP/1.1\x1b[0m" \x1b[32m200 OK\x1b[0m',
+        "\0\0\0[2026-01-02 12:00:05] The server is fired up and ready to roll!",
+        "Global server args updated! global_server_args=ServerArgs(tp_size=4)",
+        "2026-01-02 12:00:06 INFO 31220 [DP0 TP0 a.py:222] Decode batch. #running-req: 32, #token: 7, token usage: 0.21",
+        "caf\xe9 \udcff",
+    ]
+)
 LINES = st.tuples(STAMPS, BODIES, st.sampled_from(["\n", "\n", "\n", "\r\n"])).map("".join)
 LOGS = st.lists(LINES, max_size=25).map(lambda lines: "".join(lines).encode("utf-8", "surrogateescape"))
 
@@ -71,7 +82,9 @@ def framed_as(form: str, log: str, part: int) -> str:
         for at, text in enumerate(parts):
             is_last = at == len(parts) - 1
             if form == "docker":
-                out.append(json.dumps({"log": text + ("\n" if is_last else ""), "stream": "stderr", "time": time}, separators=(",", ":")))
+                out.append(
+                    json.dumps({"log": text + ("\n" if is_last else ""), "stream": "stderr", "time": time}, separators=(",", ":"))
+                )
             else:
                 out.append(f"{time} stderr {'F' if is_last else 'P'} {text}")
     return "".join(line + "\n" for line in out)
@@ -85,9 +98,34 @@ def test_all_engines_see_the_same(log: bytes) -> None:
     assert all(other == first for other in others)
 
 
-PIECES = st.sampled_from(["error", " 500", "HTTP/", "Using", r"\d+", r"[A-Z]+", ".*", r"\S+", "(?:a|bc)", "(x y)?", "(?P<n>\\w+)", r"\.", "é", "(?:ab){2}", "[^\"]+"])
-REGEXES = st.lists(PIECES, min_size=1, max_size=5, unique=True).map(lambda pieces: Pattern(id="any", regex="".join(pieces), undated=True, anywhere="test"))
-WORDS = st.lists(st.sampled_from(["error", " 500", "HTTP/", "Using", "7", "AB", "a", "bc", "x y", ".", "é", "abab", '"', " ", "\x1b[1m", "\0", "K"]), max_size=8).map("".join)
+PIECES = st.sampled_from(
+    [
+        "error",
+        " 500",
+        "HTTP/",
+        "Using",
+        r"\d+",
+        r"[A-Z]+",
+        ".*",
+        r"\S+",
+        "(?:a|bc)",
+        "(x y)?",
+        "(?P<n>\\w+)",
+        r"\.",
+        "é",
+        "(?:ab){2}",
+        '[^"]+',
+    ]
+)
+REGEXES = st.lists(PIECES, min_size=1, max_size=5, unique=True).map(
+    lambda pieces: Pattern(id="any", regex="".join(pieces), undated=True, anywhere="test")
+)
+WORDS = st.lists(
+    st.sampled_from(
+        ["error", " 500", "HTTP/", "Using", "7", "AB", "a", "bc", "x y", ".", "é", "abab", '"', " ", "\x1b[1m", "\0", "K"]
+    ),
+    max_size=8,
+).map("".join)
 
 
 @settings(max_examples=400, deadline=None)
@@ -123,7 +161,12 @@ def test_engines_find_each_text_once_a_line(engine: str) -> None:
 
 HOSTILE = st.one_of(
     st.sampled_from(EXAMPLES),
-    st.lists(st.one_of(st.sampled_from(EXAMPLES), st.sampled_from(["\n", "\r", "'", '"', "\\", "[2026-01-02 12:00:00] ", "it/s]", "obj="])), max_size=5).map("".join),
+    st.lists(
+        st.one_of(
+            st.sampled_from(EXAMPLES), st.sampled_from(["\n", "\r", "'", '"', "\\", "[2026-01-02 12:00:00] ", "it/s]", "obj="])
+        ),
+        max_size=5,
+    ).map("".join),
 )
 
 
@@ -140,7 +183,9 @@ def forged_lines(text: str) -> list[str]:
         f"Receive OpenAI: obj={request!r}",
         f"{stamp}in=GenerateReqInput(text={text!r}), out={{'text': {text!r}}}",
         json.dumps({"timestamp": "2026-01-02T12:00:00", "event": "request.received", "rid": text, "obj": request}),
-        json.dumps({"timestamp": "2026-01-02T12:00:00", "event": "request.finished", "rid": "1", "obj": request, "out": {"text": text}}),
+        json.dumps(
+            {"timestamp": "2026-01-02T12:00:00", "event": "request.finished", "rid": "1", "obj": request, "out": {"text": text}}
+        ),
         json.dumps({"timestamp": "2026-01-02T12:00:00", "event": "request.received.openai", "obj": request}),
         f'{stamp}INFO:     10.0.0.7:41870 - "GET /{path} HTTP/1.1" 404 Not Found',
         f'{stamp}INFO:     10.0.0.7:41870 - "GET /v1/models?q={query} HTTP/1.1" 404 Not Found',
@@ -200,7 +245,11 @@ PLANTED = (
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from(PLANTED), min_size=1, max_size=6), st.sampled_from(["plain", "docker", "cri", "journal"]), st.integers(20, 400))
+@given(
+    st.lists(st.sampled_from(PLANTED), min_size=1, max_size=6),
+    st.sampled_from(["plain", "docker", "cri", "journal"]),
+    st.integers(20, 400),
+)
 def test_secrets_never_come_out(lines: list[str], form: str, part: int) -> None:
     log = "".join(line + "\n" for line in lines)
 
@@ -232,13 +281,16 @@ def test_bounded_memory_on_a_line_without_end() -> None:
     """200 MB without a newline arrive in pieces; the last redraw counts, and what is glued to it."""
     import tracemalloc
 
+    from scanning import library
+
     from sglang_watchdog.parse.zone import Zone
     from sglang_watchdog.scan.scanner import Scanner
-    from scanning import library
 
     scanner = Scanner(library(), "server.log", zone=Zone.utc())
     piece = b"\r  1%|   | 1/999 [00:00<00:01, 9.9it/s]" * 25_000
-    tail = b"\rCapturing batches (bs=1):  3%|# | 1/36 [00:09<00:37, 9.64s/it][2026-01-02 12:00:03 TP0] Using default MoE config.\n"
+    tail = (
+        b"\rCapturing batches (bs=1):  3%|# | 1/36 [00:09<00:37, 9.64s/it][2026-01-02 12:00:03 TP0] Using default MoE config.\n"
+    )
     tracemalloc.start()
     try:
         for number in range(200):
@@ -254,9 +306,10 @@ def test_bounded_memory_on_a_line_without_end() -> None:
 
 def test_the_rest_of_a_line_that_was_given_up_is_nobodys_message() -> None:
     """A reader that gives up on an overlong request-log line must not make its second half look like a record."""
+    from scanning import library
+
     from sglang_watchdog.parse.zone import Zone
     from sglang_watchdog.scan.scanner import Scanner
-    from scanning import library
 
     scanner = Scanner(library(), "server.log", zone=Zone.utc())
     first = b"Receive: obj=GenerateReqInput(text='aaa"

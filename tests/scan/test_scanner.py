@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # log lines are as long as they are
 """What comes out of a log: records in order, with time, rank and the place where they stand."""
 
 import pytest
@@ -48,7 +49,9 @@ def test_a_record_glued_behind_a_progress_bar_is_found() -> None:
 
     assert [(hit.pattern, hit.rank, hit.at_s, hit.position.line) for hit in hits(seen)] == [("moe-default", "TP0", NOON_S + 1, 2)]
     assert hits(seen)[0].text.startswith("[2026-01-02 12:00:01 TP0] Using")
-    assert [(bar.what, bar.done, bar.total, bar.elapsed_s) for bar in seen if isinstance(bar, Progress)] == [("capture", 1, 36, 69.0)]
+    assert [(bar.what, bar.done, bar.total, bar.elapsed_s) for bar in seen if isinstance(bar, Progress)] == [
+        ("capture", 1, 36, 69.0)
+    ]
 
 
 def test_a_bar_is_reported_only_when_it_moved() -> None:
@@ -94,7 +97,9 @@ def test_a_chained_traceback_stays_with_the_record_that_began_it() -> None:
 
 
 def test_a_traceback_of_a_process_that_never_logged_has_no_header() -> None:
-    hit = hits(scan("Traceback (most recent call last):\n  File\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"))[0]
+    hit = hits(
+        scan("Traceback (most recent call last):\n  File\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    )[0]
 
     assert hit.header is None
     assert hit.at_s is None
@@ -132,6 +137,16 @@ def test_batch_lines_of_both_separators_become_numbers() -> None:
     assert (new.tokens_per_s, new.extra) == (13.28, {"pending_token": 4.0})
 
 
+def test_a_batch_is_built_as_its_own_constructor_builds_it() -> None:
+    from sglang_watchdog.scan.batches import make_batch
+
+    position, known, extra = Position("a", 1, 2), {"running_requests": 3, "graph": True, "forward_occupancy": 0.5}, {"iteration": 1.0}
+
+    assert make_batch(1.0, position, "TP0", "x", True, known, extra) == Batch(
+        at_s=1.0, position=position, rank="TP0", text="x", is_decode=True, running_requests=3, graph=True, forward_occupancy=0.5, extra=extra
+    )
+
+
 def test_a_pattern_aimed_at_batch_lines_hits_once_a_second_and_rank() -> None:
     """Hundreds of batch lines a second are normal; their numbers come as Batch, so one hit is proof enough."""
     line = "[2026-01-02 12:00:0{} TP{}] Prefill batch, #new-seq: 1, #new-token: 6, #cached-token: 0, \n"
@@ -139,9 +154,18 @@ def test_a_pattern_aimed_at_batch_lines_hits_once_a_second_and_rank() -> None:
     seen = hits(scan("".join(line.format(second, rank) for second in (0, 0, 1) for rank in (0, 1))))
 
     assert [(hit.pattern, hit.rank, hit.at_s) for hit in seen] == [
-        ("first-prefill", "TP0", NOON_S), ("first-prefill", "TP1", NOON_S),
-        ("first-prefill", "TP0", NOON_S + 1), ("first-prefill", "TP1", NOON_S + 1),
+        ("first-prefill", "TP0", NOON_S),
+        ("first-prefill", "TP1", NOON_S),
+        ("first-prefill", "TP0", NOON_S + 1),
+        ("first-prefill", "TP1", NOON_S + 1),
     ]
+
+
+def test_a_pattern_that_also_has_other_beginnings_hits_them_all() -> None:
+    either = Pattern(id="forward", starts=("Capture cuda graph end", "Prefill batch"))
+    log = "[2026-01-02 12:00:00] Capture cuda graph end. x\n" + "[2026-01-02 12:00:01] Prefill batch, #new-seq: 1, \n" * 3
+
+    assert [hit.position.line for hit in hits(scan(log, patterns=[either]))] == [1, 2]
 
 
 def test_answers_are_counted_by_second_status_and_kind_of_endpoint() -> None:
@@ -157,8 +181,11 @@ def test_answers_are_counted_by_second_status_and_kind_of_endpoint() -> None:
     answers = [(one.at_s, one.kind, one.status, one.count, one.position.line) for one in scan(log) if isinstance(one, Access)]
 
     assert answers == [
-        (NOON_S, "generate", 200, 2, 1), (NOON_S, "health", 503, 1, 3), (NOON_S, "metrics", 200, 1, 4),
-        (NOON_S, "other", 200, 1, 5), (NOON_S + 1, "generate", 200, 1, 6),
+        (NOON_S, "generate", 200, 2, 1),
+        (NOON_S, "health", 503, 1, 3),
+        (NOON_S, "metrics", 200, 1, 4),
+        (NOON_S, "other", 200, 1, 5),
+        (NOON_S + 1, "generate", 200, 1, 6),
     ]
 
 
@@ -220,8 +247,9 @@ def test_a_dump_gives_its_arguments_and_a_second_one_is_an_update() -> None:
 
 
 def test_the_source_is_opened_once_and_again_when_its_offset_jumps() -> None:
-    from sglang_watchdog.scan.scanner import Scanner
     from scanning import library
+
+    from sglang_watchdog.scan.scanner import Scanner
 
     scanner = Scanner(library(), "server.log", zone=Zone.utc())
     line = b"[2026-01-02 12:00:00] a\n"
@@ -238,7 +266,13 @@ def test_the_source_is_opened_once_and_again_when_its_offset_jumps() -> None:
 def test_lines_are_tallied() -> None:
     tally = next(one for one in scan("[2026-01-02 12:00:00] a\nbare\n[2026-01-02 12:00:01 TP0] b\n") if isinstance(one, Tally))
 
-    assert (tally.lines, tally.bytes, tally.sglang_lines, tally.odd_lines, tally.first_position) == (3, 57, 2, 0, Position("server.log", 1, 0))
+    assert (tally.lines, tally.bytes, tally.sglang_lines, tally.odd_lines, tally.first_position) == (
+        3,
+        57,
+        2,
+        0,
+        Position("server.log", 1, 0),
+    )
 
 
 def test_a_time_of_day_alone_is_dated_if_the_day_is_known() -> None:
@@ -261,7 +295,9 @@ def test_a_zone_other_than_utc_moves_the_times() -> None:
 def test_patterns_without_any_fixed_text_are_tried_on_every_line() -> None:
     loose = Pattern(id="loose", regex=r"^[A-Z]{3}\d+$", undated=True)
 
-    assert [hit.position.line for hit in hits(scan("a\nABC12\n[2026-01-02 12:00:00] ABC1\nABC\n", patterns=[*PATTERNS, loose]))] == [2, 3]
+    assert [
+        hit.position.line for hit in hits(scan("a\nABC12\n[2026-01-02 12:00:00] ABC1\nABC\n", patterns=[*PATTERNS, loose]))
+    ] == [2, 3]
 
 
 def test_unknown_formats_and_engines_are_refused_with_what_would_do() -> None:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HANGING, QUICK, sampling
 from fake_nvml import FakeNvml
 
+from conftest import HANGING, QUICK, sampling
 from sglang_watchdog.model.observation import Watermark
+from sglang_watchdog.model.series import EXTRA_SERIES
 from sglang_watchdog.sources.nvml_child import Stamp, _paced
 from sglang_watchdog.sources.nvml_quantities import counter_rate
+from sglang_watchdog.sources.nvml_sampler import look_once
+from sglang_watchdog.sources.nvml_status import advice
 
 Fake = Callable[..., FakeNvml]
 
@@ -86,6 +89,15 @@ async def test_slow_quantities_come_every_tenth_tick_and_not_in_between(fake: Fa
     assert all(each.power_w is not None for each in samples)
 
 
+async def test_further_readings_are_those_that_are_documented(fake: Fake) -> None:
+    fields = {f"field__{number}": 1 for number in range(1, 320)}
+    driver = fake(count=1, fan=50, links=18, fabric_state=3, mig=0, **fields)
+    async with sampling(driver) as (_, inbox):
+        samples = await inbox.new_samples(70)
+
+    assert {name for each in samples for name in each.extra} == set(EXTRA_SERIES)
+
+
 # ---- chains: what a driver of another branch lacks -----------------------------------------------------------------
 
 
@@ -103,9 +115,7 @@ async def test_slow_quantities_come_every_tenth_tick_and_not_in_between(fake: Fa
                "temperature_margin": "nvmlDeviceGetMarginTemperature"}, set()),
     ],
 )  # fmt: skip
-async def test_older_drivers_are_read_by_the_calls_they_have(
-    fake: Fake, generation: int, sources: dict[str, str], blind: set[str]
-) -> None:
+async def test_older_drivers_are_read_by_the_calls_they_have(fake: Fake, generation: int, sources: dict[str, str], blind: set[str]) -> None:
     driver = fake(generation, count=1, fabric_state=3, gpm__2=50, procs="1:5")
     async with sampling(driver) as (sampler, inbox):
         await inbox.new_samples(12)
@@ -136,9 +146,7 @@ async def test_older_drivers_are_read_by_the_calls_they_have(
     ],
 )
 @pytest.mark.parametrize("code", [3, 4], ids=["not-supported", "no-permission"])
-async def test_what_is_not_supported_is_none_said_once_and_asked_once(
-    fake: Fake, call: str, quantity: str, attribute: str, code: int
-) -> None:
+async def test_what_is_not_supported_is_none_said_once_and_asked_once(fake: Fake, call: str, quantity: str, attribute: str, code: int) -> None:
     driver = fake(count=1, gpm__2=50, field__83=1000, **{f"{call}__rc": code})
     async with sampling(driver) as (sampler, inbox):
         samples = await inbox.new_samples(12)
@@ -161,6 +169,17 @@ async def test_one_field_of_a_batch_that_is_not_supported_does_not_cost_the_othe
     assert {each.energy_j for each in samples} == {5.0, None}
     assert all(each.power_instant_w is None for each in samples)
     assert sampler.status.gpus[0].blind["power_instant_w"] == "field 186: Not Supported"
+
+
+async def test_gpm_can_be_left_to_others(fake: Fake) -> None:
+    async with sampling(fake(count=1, gpm__2=50, field__197=0), gpm=False) as (sampler, inbox):
+        samples = await inbox.new_samples(12)
+        status = sampler.status
+
+    assert all(each.sm_active is None for each in samples)
+    assert samples[-1].pcie_tx_kbps == 0
+    assert status.gpus[0].blind["gpm"] == "switched off by configuration"
+    assert "nvmlGpmSampleGet" not in status.calls
 
 
 async def test_a_list_that_grows_between_two_calls_is_read_again(fake: Fake) -> None:
@@ -198,8 +217,7 @@ async def test_no_library_is_an_ordinary_state_said_once_and_tried_again(fake: F
 
 
 @pytest.mark.parametrize(
-    ("state", "why"),
-    [({"nvmlInitWithFlags.rc": 9}, "no-driver"), ({"nvmlInitWithFlags.rc": 18}, "mismatch"), ({"count": 0}, "no-gpu")],
+    ("state", "why"), [({"nvmlInitWithFlags.rc": 9}, "no-driver"), ({"nvmlInitWithFlags.rc": 18}, "mismatch"), ({"count": 0}, "no-gpu")]
 )
 async def test_a_driver_that_comes_later_is_found(fake: Fake, state: dict[str, Any], why: str) -> None:
     driver = fake(count=1)
@@ -237,6 +255,29 @@ async def test_an_energy_counter_that_begins_anew_means_a_reloaded_driver(fake: 
         await inbox.new_samples(1)
 
     assert inbox.gaps()[0].reason.startswith("driver-reloaded")
+
+
+async def test_a_single_look_tells_what_is_read_and_what_is_blind(fake: Fake) -> None:
+    status = await look_once(environment=fake(count=2).environment())
+
+    assert (status.state, status.driver, len(status.gpus)) == ("sampling", "580.00", 2)
+    assert status.gpus[1].sources["power"] == "nvmlDeviceGetPowerUsage"
+    assert status.gpus[1].blind["fan"] == "nvmlDeviceGetFanSpeed: Not Supported"
+    assert status.to_json()["calls"]
+
+
+async def test_a_single_look_at_a_machine_without_driver_tells_why_and_what_to_do(fake: Fake) -> None:
+    status = await look_once(environment=fake(nvmlInitWithFlags__rc=9).environment())
+
+    assert status.state == "no-driver"
+    assert "kernel module" in status.reason
+    assert "modprobe nvidia" in advice(status.state)
+
+
+async def test_a_single_look_does_not_wait_for_a_driver_that_hangs(fake: Fake) -> None:
+    status = await look_once(environment=fake(nvmlInitWithFlags__hang=1).environment(), within_s=1.5)
+
+    assert (status.state, status.reason) == ("starting", "no answer within 1.5 s")
 
 
 # ---- a GPU that fails -----------------------------------------------------------------------------------------------

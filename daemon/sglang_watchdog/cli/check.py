@@ -19,9 +19,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("logs", nargs="+", metavar="LOG")
     p.add_argument("--telemetry", type=Path, metavar="FILE", help="recording of GPU samples (JSON lines, plain or .gz)")
-    p.add_argument(
-        "--signatures", type=Path, action="append", default=[], metavar="DIR", help="more signatures, after the built-in ones"
-    )
+    p.add_argument("--signatures", type=Path, action="append", default=[], metavar="DIR", help="more signatures, after the built-in ones")
     p.add_argument("--format", choices=FORMATS, default="text")
     p.add_argument("--fail-on", choices=("critical", "warning", "info", "never"), default="critical")
     p.add_argument("--timezone", metavar="TZ", help="zone of the log's stamps: UTC, +08:00, Asia/Shanghai")

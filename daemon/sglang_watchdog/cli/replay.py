@@ -15,9 +15,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--into", type=Path, required=True, metavar="FILE", help="the log to write; it is appended to")
     p.add_argument("--samples-into", type=Path, metavar="FILE", help="the recording to write (default: FILE.nvml.jsonl)")
     p.add_argument("--speed", type=float, default=1.0, metavar="N", help="event seconds in one second (default 1)")
-    p.add_argument(
-        "--longest-wait", type=float, default=2.0, metavar="S", help="cut longer waits to this many real seconds (default 2)"
-    )
+    p.add_argument("--longest-wait", type=float, default=2.0, metavar="S", help="cut longer waits to this many real seconds (default 2)")
     p.add_argument("--shift-to-now", action="store_true", help="move all times so that the first capture begins now")
     p.add_argument("--timezone", default="UTC", metavar="TZ", help="zone of the captures' stamps (default UTC)")
     return p

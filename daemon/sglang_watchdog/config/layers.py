@@ -205,9 +205,7 @@ def _refuse(place: Any, step: str | int, way: Way, label: str) -> Fault | None:
         )
     valid = names_at(Settings, way[:-1])
     if valid and step not in valid:
-        return Fault(
-            path=label, code=CODE, message=f"unknown setting `{'.'.join(map(str, way))}`", help=nearest(str(step), valid)
-        )
+        return Fault(path=label, code=CODE, message=f"unknown setting `{'.'.join(map(str, way))}`", help=nearest(str(step), valid))
     if not isinstance(place, dict):
         return Fault(path=label, code=CODE, message=f"`{'.'.join(map(str, way[:-1]))}` is no group of settings")
     return None

@@ -21,9 +21,9 @@ Way: TypeAlias = tuple[str | int, ...]
 LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_VALUES: Final = 200_000  # aliases can make a small file grow without bound
 MOST_BYTES: Final = 8 << 20
-CORE_TAGS: Final = frozenset(
-    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")
-)
+LONGEST_NUMBER: Final = 300  # characters; Python refuses to read very long ones
+CORE_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge"))
+BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as the end of a line
 PLAIN: Final = (
     (re.compile(r"(?:~|null|Null|NULL|)$"), lambda _: None),
     (re.compile(r"(?:true|True|TRUE)$"), lambda _: True),
@@ -94,8 +94,8 @@ class Document:
 
 
 def _line(text: str, number: int) -> str:
-    lines = text.split("\n")
-    return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+    lines = BREAK.split(text)
+    return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
 def read_yaml(text: str, path: str, *, code: str = "") -> Document:
@@ -203,7 +203,7 @@ class _Builder:
         if node.tag not in CORE_TAGS:
             self._fault(node, f"unknown tag `{node.tag}`", "Remove the tag; values are plain YAML.")
             return text
-        if node.style:  # quoted or a block
+        if node.style or len(text) > LONGEST_NUMBER:  # quoted, or a block
             return text
         for form, convert in PLAIN:
             if form.match(text):

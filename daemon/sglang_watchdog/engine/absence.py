@@ -31,9 +31,7 @@ def applicability(signature: Signature, conditions: tuple[CompiledCondition, ...
     for condition in conditions:
         outcome = condition.evaluate(context)
         if outcome is False:
-            return Verdict(
-                Answer.NOT_APPLICABLE, condition.because or f"{condition.expression} does not hold", "", "applies_when"
-            )
+            return Verdict(Answer.NOT_APPLICABLE, condition.because or f"{condition.expression} does not hold", "", "applies_when")
         if isinstance(outcome, Unknown) and undecided is None:
             undecided = Verdict(Answer.UNKNOWN, f"{outcome.path} is not known", _cure(outcome.path), outcome.path)
         if isinstance(outcome, Fault):
@@ -101,9 +99,7 @@ def judge_silence(
         )
     opportunity = _first(run, absence.opportunity)
     if absence.opportunity and opportunity is None:
-        return unknown(
-            "opportunity", "nothing shows that this code path had its chance to speak", "send a request, then look again"
-        )
+        return unknown("opportunity", "nothing shows that this code path had its chance to speak", "send a request, then look again")
     witness = _first(run, absence.witness)
     if absence.witness and witness is None:
         return unknown(

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import cel
-
 from ..model.observation import Json
 from ..model.signature import Condition
+from .cel_runtime import cel
 
 ROOTS: Final = ("args", "model", "gpu", "run", "load", "w")
 _PATH: Final = re.compile(r"\b(args|model|gpu|run|load|w)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)(?!\s*\()")
@@ -57,9 +56,7 @@ class Context:
     def put(self, root: str, values: Mapping[str, Json]) -> None:
         """Replace a root. None means unknown and is left out."""
         wanted = self._wanted.get(root)
-        kept: dict[str, Json] = {
-            key: value for key, value in values.items() if value is not None and (wanted is None or key in wanted)
-        }
+        kept: dict[str, Json] = {key: value for key, value in values.items() if value is not None and (wanted is None or key in wanted)}
         if kept != self._values[root]:
             self._values[root] = kept
             self._cel.add_variable(root, kept)

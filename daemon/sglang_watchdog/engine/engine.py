@@ -69,8 +69,8 @@ _PLACED_BY = {
     "run.scheduler_pid": "scheduler_pid",
     "run.avail_gib": "avail_gib",
 }
-_APART_S = 120.0                  # a recording may begin before the first line and end after the last
-_BLOCKED = ("unreadable", "failed", "permission")   # reasons of gaps that say that nothing could be read, not that bytes were lost
+_APART_S = 120.0  # a recording may begin before the first line and end after the last
+_BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say that nothing could be read, not that bytes were lost
 _SETTLE_S = 120.0  # after readiness, silences are judged at every tick this long, then only on news
 
 
@@ -124,7 +124,7 @@ class Engine:
         self._silences_seen: dict[str, tuple[int, int]] = {}
         self._verdicts: dict[tuple[str, str], Verdict] = {}
         self._closed_judged: set[str] = set()
-        self._log_s: tuple[float, float] | None = None      # first and newest stamp of logs, of samples
+        self._log_s: tuple[float, float] | None = None  # first and newest stamp of logs, of samples
         self._sample_s: tuple[float, float] | None = None
         self._recent: dict[tuple[str, str], list[LineEvidence]] = {}  # lines of windowed matches: the first and the newest
         self._steady: Steady | None = None
@@ -164,21 +164,20 @@ class Engine:
         return self._act(self._order.feed(source, at_s, observation))
 
     def settle(self) -> list[Change]:
-        """All sources are quiet and were read to their end: judge the newest second too."""
+        """All sources are quiet and were read to their end: judge the newest second too, and what waited for more lines."""
         changes = self._act(self._order.drain())
         changes += self._flush_prelude()
         if self._now_s > _NEVER:
             changes += self._tick_to(self._now_s, inclusive=True)
-        return changes
+        changes += self._flush_deferred(float("inf"))
+        return changes + self._fold()
 
     def finish(self, until_s: float | None = None) -> list[Change]:
         """The end of everything. `until_s` adds silence that the user knows of."""
         changes = self.settle()
         if until_s is not None and until_s > self._now_s:
             changes += self._tick_to(until_s, inclusive=True)
-        changes += self._judge_silences(over=True)
-        changes += self._flush_deferred(float("inf"))
-        return changes + self._fold()
+        return changes + self._judge_silences(over=True) + self._fold()
 
     # --- order and time --------------------------------------------------------------------------------------------
 
@@ -623,9 +622,7 @@ class Engine:
                 continue
             if item.signature.unless or item.signature.yields_to:
                 if not self._unless.get(_block(hit), set()) & set(item.signature.unless):
-                    self._deferred.append(
-                        _Deferred(item, hit, run, (hit.at_s if hit.at_s is not None else self._now_s) + _DEFER_S)
-                    )
+                    self._deferred.append(_Deferred(item, hit, run, (hit.at_s if hit.at_s is not None else self._now_s) + _DEFER_S))
                 continue
             changes += self._fire(item, hit, run)
         return changes
@@ -695,18 +692,14 @@ class Engine:
         self._unless.setdefault(_block(hit), set()).add(hit.pattern)
         if len(self._unless) > 256:
             self._unless.pop(next(iter(self._unless)))
-        self._deferred = [
-            d for d in self._deferred if not (_block(d.hit) == _block(hit) and hit.pattern in d.item.signature.unless)
-        ]
+        self._deferred = [d for d in self._deferred if not (_block(d.hit) == _block(hit) and hit.pattern in d.item.signature.unless)]
 
     def _flush_deferred(self, now_s: float, run: RunState | None = None) -> list[Change]:
         due = [d for d in self._deferred if d.due_s <= now_s and (run is None or d.run is run)]
         if not due:
             return []
         self._deferred = [d for d in self._deferred if d not in due]
-        return [
-            change for d in due if not self._gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)
-        ]
+        return [change for d in due if not self._gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)]
 
     def _gives_way(self, signature: Signature, run: RunState | None) -> bool:
         """Whether a finding that says more stands already."""
@@ -829,16 +822,9 @@ class Engine:
         self, item: CompiledSignature, run: RunState | None, at_s: float, gpus: Sequence[GpuState], context: Context
     ) -> list[Change]:
         """One verdict a GPU; hardware findings are one a GPU, others one a run that names the GPUs."""
-        judged = {
-            gpu.index: judge(item, self._scene(item, run, at_s, [gpu]), context, [g for g in gpus if g is not gpu])
-            for gpu in gpus
-        }
+        judged = {gpu.index: judge(item, self._scene(item, run, at_s, [gpu]), context, [g for g in gpus if g is not gpu]) for gpu in gpus}
         if is_hardware(item.signature):
-            return [
-                change
-                for gpu in gpus
-                for change in self._settle_windowed(item, run, at_s, judged[gpu.index], [gpu], context, gpu)
-            ]
+            return [change for gpu in gpus for change in self._settle_windowed(item, run, at_s, judged[gpu.index], [gpu], context, gpu)]
         guilty = [gpu for gpu in gpus if judged[gpu.index].verdict.answer is Answer.YES]
         if guilty:
             worst = judged[guilty[0].index]
@@ -875,6 +861,8 @@ class Engine:
             for name, value in signature.concludes.items():
                 run.learn(FactEvidence(name=name, value=value, source="engine"))
 
+        was = self.findings.state_of(key)
+
         def state() -> Statement:
             scene = self._scene(item, run, at_s, gpus)
             lines: list[LineEvidence] = []
@@ -890,6 +878,7 @@ class Engine:
                 other=(*samples_evidence(item, scene, judged.from_s), *self._fact_evidence(item, run)),
                 gpus=indices,
                 gpu_uuid=gpu.uuid if gpu else None,
+                count=0 if was is State.FIRING else 1,  # seconds in which it holds are not occurrences
             )
 
         changes = self.findings.judge(key, signature, answer, at_s, state)
@@ -1071,10 +1060,10 @@ class Engine:
             return known
         if item.is_windowed:
             return Verdict(Answer.UNKNOWN, "its moment never came in what was read", "", "opportunity")
-        return self._never_said(item, run)
+        return self._never_said(run)
 
-    def _never_said(self, item: CompiledSignature, run: RunState) -> Verdict:
-        signature = item.signature
+    @staticmethod
+    def _never_said(run: RunState) -> Verdict:
         if run.dump is None:
             return Verdict(
                 Answer.UNKNOWN,
@@ -1083,9 +1072,7 @@ class Engine:
                 "read_since",
             )
         if run.custom_logging:
-            return Verdict(
-                Answer.UNKNOWN, "the server logs in a format of its own", "unset SGLANG_LOGGING_CONFIG_PATH", "custom_logging"
-            )
+            return Verdict(Answer.UNKNOWN, "the server logs in a format of its own", "unset SGLANG_LOGGING_CONFIG_PATH", "custom_logging")
         if run.gaps:
             return Verdict(Answer.UNKNOWN, f"a part of {run.gaps[0].source} was not seen ({run.gaps[0].reason})", "", "gap")
         return Verdict(Answer.NO, "it was not said in what was read")

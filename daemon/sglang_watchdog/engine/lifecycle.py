@@ -77,6 +77,7 @@ class Findings:
         self._records: dict[Key, _Record] = {}
         self._overrides = overrides or {}
         self.historic_before_s: float | None = None
+        self._unreported: set[Key] = set()
 
     def __iter__(self) -> Iterable[Finding]:
         return (record.finding for record in self._records.values() if record.state is not State.PENDING)
@@ -85,6 +86,13 @@ class Findings:
         """Pending ones left out, in order of first sight."""
         found = [record.finding for record in self._records.values() if record.state is not State.PENDING]
         return sorted(found, key=lambda f: (f.first_seen_s if f.first_seen_s is not None else float("-inf"), f.signature, f.id))
+
+    def updates(self) -> list[Change]:
+        """Findings that were seen again since the last report: no change of state, but new counts and evidence."""
+        records = [self._records[key] for key in self._unreported if key in self._records]
+        self._unreported.clear()
+        told = [record for record in records if record.state is not State.PENDING]
+        return [FindingChanged(r.finding.last_seen_s, r.finding, r.state) for r in sorted(told, key=lambda r: r.key.id)]
 
     def stands(self, run: str | None, names: tuple[str, ...]) -> bool:
         """Whether a finding of one of these topics or signatures fires in the run, or as hardware."""
@@ -147,6 +155,7 @@ class Findings:
         self._say(record, state(), at_s, again=was is State.FIRING)
         record.finding = replace(record.finding, state=record.state, stale_since_s=None)
         if record.state is was and was is not None:
+            self._unreported.add(key)
             return []
         if record.state is State.PENDING:
             return []
@@ -289,7 +298,7 @@ class Findings:
                 and (c.key.run == symptom.key.run or c.key.run is None)
             ]
             if causes:
-                parent[symptom.key] = min(causes, key=lambda c: (not _is_earlier(c, symptom), c.signature.id))
+                parent[symptom.key] = min(causes, key=lambda c: (-c.severity.rank, not _is_earlier(c, symptom), c.signature.id))
         for key in list(parent):  # two that name each other: the one seen first is the cause
             other = parent.get(key)
             if other is not None and parent.get(other.key) is self._records[key]:

@@ -4,6 +4,7 @@ READY and STEADY are the contract's. The last batch line before a server falls i
 "requests were running, then silence" proves nothing; requests admitted and not answered do.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from ..model.observation import Access, Batch, Json, Position
 from .series import Series, median
 
 _BATCH_KEEP_S = 900.0
+_SPEEDS_KEPT = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ class Load:
     _ranks: dict[str, _RankLoad] = field(default_factory=dict)
     _chunk_open: dict[str, bool] = field(default_factory=dict)
     recent_batches: list[Batch] = field(default_factory=list)
+    speeds: dict[int, deque[float]] = field(default_factory=dict)  # by bucket of running requests: 1, 2-3, 4-7, 8-15 …
 
     def add(self, name: str, at_s: float, value: float | None) -> None:
         if value is not None:
@@ -107,6 +110,9 @@ class Load:
         self.count("decode_lines", at_s, 1.0)
         self.add("running_requests", at_s, float(running))
         self.add("decode_tokens_per_s", at_s, sum(r.tokens_per_s for r in self._alive(at_s)))
+        if running > 0:
+            speed = sum(r.tokens_per_s for r in self._alive(at_s))
+            self.speeds.setdefault(running.bit_length(), deque(maxlen=_SPEEDS_KEPT)).append(speed)
         self.add("decode_graph", at_s, None if batch.graph is None else float(batch.graph))
         self.add("accept_length", at_s, batch.accept_length)
         self.add("accept_rate", at_s, batch.accept_rate)
@@ -120,9 +126,7 @@ class Load:
             self.admitted = self.answered
         if self._chunk_open.get(batch.rank) and new:
             new -= 1  # the first sequence continues a prompt that was counted with its first chunk
-        self._chunk_open[batch.rank] = bool(
-            self.chunk_size and batch.new_tokens is not None and batch.new_tokens >= self.chunk_size
-        )
+        self._chunk_open[batch.rank] = bool(self.chunk_size and batch.new_tokens is not None and batch.new_tokens >= self.chunk_size)
         self.admitted += new
         self.count("prefill_lines", at_s, 1.0)
         self.add("new_tokens", at_s, batch.new_tokens)
@@ -149,6 +153,11 @@ class Load:
         elif access.kind == "health" and klass != 2:
             self.health_failures += access.count
             self.count("http_health_failed", at_s, access.count)
+
+    def full_speed(self) -> float | None:
+        """Median tokens/s over the Decode lines of the fullest bucket of running requests that has at least three."""
+        told = [bucket for bucket, speeds in self.speeds.items() if len(speeds) >= 3]
+        return median(self.speeds[max(told)]) if told else None
 
     def by_rank(self) -> dict[str, dict[str, float | None]]:
         """The newest numbers of each rank that speaks, by rank as the log prints it."""

@@ -60,7 +60,6 @@ class _Seen:
 class _Memory:
     """Free memory of one GPU over the last seconds."""
 
-    total_gib: float
     free: deque[tuple[float, float]]  # (at_s, GiB), the last ten seconds
     spacing_s: float = _LONGEST_TICK_S  # widest distance of two samples among them
     judged: int = 0  # how many of the run's `avail mem=` were compared with it
@@ -133,6 +132,8 @@ class PlacementTracker:
 
     def on_fact(self, name: str, value: Json, *, at_s: float | None = None, rank: str = "") -> None:
         """Take one fact of the table above. An unknown name is an error of the caller: ValueError."""
+        if (name == "ready" and self._ready_s is not None) or (name == "rank" and value in self._ranks):
+            return  # said with every batch line; only the first one is news
         if rank:
             self._ranks.add(rank)
         match name, value:
@@ -183,13 +184,14 @@ class PlacementTracker:
     def _note_memory(self, sample: Sample) -> None:
         memory = self._memory.get(sample.gpu)
         if memory is None:
-            memory = self._memory[sample.gpu] = _Memory(0.0, deque())
+            memory = self._memory[sample.gpu] = _Memory(deque())
             memory.judged = len(self._free_said)  # said before this GPU was ever seen
             self._last = None
         if sample.mem_total_mib is None or sample.mem_used_mib is None:
             return
-        memory.total_gib = sample.mem_total_mib / 1024
-        memory.free.append((sample.at_s, memory.total_gib - sample.mem_used_mib / 1024))
+        # NVML's first memory struct counts what the driver reserves as used, the second tells it apart
+        reserved_mib = sample.extra.get("mem_reserved_mib", 0.0)
+        memory.free.append((sample.at_s, (sample.mem_total_mib - sample.mem_used_mib - reserved_mib) / 1024))
         while memory.free[0][0] < sample.at_s - 10.0:
             memory.free.popleft()
         if len(memory.free) > 1:
@@ -253,7 +255,7 @@ class PlacementTracker:
         """Return where the server is, or why that is not known. Cheap when nothing changed."""
         if self._last is None:
             answer = self._place()
-            if not answer.gpus and self._placed is not None and not self._placed.is_assumed:
+            if not answer.gpus and self._placed is not None and self._placed.gpus and not self._placed.is_assumed:
                 answer = self._placed  # the processes are gone; the run was on these GPUs
             self._last = self._placed = answer
         return self._last
@@ -387,9 +389,7 @@ class PlacementTracker:
         for replica in range(replicas):
             for pp_rank in range(first_pp, first_pp + pp_per_node):
                 for tp_rank in range(first_tp, first_tp + tp_per_node):
-                    ordinal = (
-                        base + replica * tp * pp * step + (pp_rank % pp_per_node) * tp_per_node + (tp_rank % tp_per_node) * step
-                    )
+                    ordinal = base + replica * tp * pp * step + (pp_rank % pp_per_node) * tp_per_node + (tp_rank % tp_per_node) * step
                     parts = [f"DP{replica}"] * (replicas > 1) + [f"PP{pp_rank}"] * (pp > 1) + [f"TP{tp_rank}"] * (tp > 1)
                     found[ordinal] = " ".join(parts)
         return found

@@ -62,9 +62,7 @@ def _holds(operator: str, version: Version, bound: Version) -> bool:
     if operator == "==":
         # A sampled "0.5.9" stands for its post releases too: they change packaging, seldom messages.
         return version == bound
-    return {">=": version >= bound, "<=": version <= bound, ">": version > bound, "<": version < bound, "!=": version != bound}[
-        operator
-    ]
+    return {">=": version >= bound, "<=": version <= bound, ">": version > bound, "<": version < bound, "!=": version != bound}[operator]
 
 
 class Releases:

@@ -93,9 +93,7 @@ class RunState:
                 return None
             if path in self.facts:
                 return self.facts[path]
-            return FactEvidence(
-                name=f"args.{name}", value=self.args[name], source=self.args_from, line=self.dump.line if self.dump else None
-            )
+            return FactEvidence(name=f"args.{name}", value=self.args[name], source=self.args_from, line=self.dump.line if self.dump else None)
         return self.facts.get(path)
 
     def root(self, root: str) -> dict[str, Json]:
@@ -192,10 +190,9 @@ class RunState:
 
     def view(self, gpus: Mapping[int, str], placement: str) -> Run:
         load = {"running_requests_max": float(self.load.max_running)}
-        speeds = self.load.series.get("decode_tokens_per_s")
-        if speeds is not None and len(speeds):
-            values = sorted(value for _, value in speeds.points(float("-inf"), float("inf")))
-            load["decode_tokens_per_s"] = round(values[len(values) // 2], 2)
+        speed = self.load.full_speed()
+        if speed is not None:
+            load["decode_tokens_per_s"] = round(speed, 2)
         return Run(
             id=self.id,
             server=self.server,
@@ -230,9 +227,7 @@ def run_id(server: str, first_s: float | None, digest: str, first_line: str = ""
 
 
 def line_of(hit: Hit) -> LineEvidence:
-    return LineEvidence(
-        source=hit.position.source, line=hit.position.line, offset=hit.position.offset, text=hit.text, at_s=hit.at_s
-    )
+    return LineEvidence(source=hit.position.source, line=hit.position.line, offset=hit.position.offset, text=hit.text, at_s=hit.at_s)
 
 
 def line_at(position: Position, text: str, at_s: float | None) -> LineEvidence:

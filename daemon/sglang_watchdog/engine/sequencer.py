@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ..model.observation import Observation, Watermark
 
 _UNDATED = float("-inf")
+_WITHDRAWN = float("inf")
 
 
 class Sequencer:
@@ -26,12 +27,15 @@ class Sequencer:
     def announce(self, source: str) -> None:
         """From now on nothing is released that this source might still precede."""
         self._queues.setdefault(source, deque())
-        self._reached.setdefault(source, self.released_s)
+        if self._reached.get(source, _WITHDRAWN) == _WITHDRAWN:
+            self._reached[source] = self.released_s
         self._clock.setdefault(source, _UNDATED)
 
     def withdraw(self, source: str) -> Iterator[Observation]:
         """The source ended or is stuck: it holds nobody back any more. What it had is still released in order."""
-        self._reached[source] = float("inf")
+        self._queues.setdefault(source, deque())
+        self._clock.setdefault(source, _UNDATED)
+        self._reached[source] = _WITHDRAWN
         yield from self._release()
 
     def feed(self, source: str, at_s: float | None, observation: Observation) -> Iterator[Observation]:

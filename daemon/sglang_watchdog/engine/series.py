@@ -1,7 +1,7 @@
 """Bounded series of (time, value) pairs and the functions that reduce a window of them to one number."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
 Points = list[tuple[float, float]]
@@ -71,7 +71,7 @@ class Series:
         del self._value[:keep_from]
 
 
-def median(values: Sequence[float]) -> float:
+def median(values: Collection[float]) -> float:
     """The median; raises ValueError on no values."""
     if not values:
         raise ValueError("median of nothing")

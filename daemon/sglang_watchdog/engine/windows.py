@@ -151,9 +151,7 @@ def _gpu_value(window: Window, scene: Scene, peers: Sequence[GpuState], from_s: 
         each = medians(scene.gpus, window.series, from_s, to_s)
         return _over_gpus(function, each)
     if function == "increase":
-        grown = [
-            reduce("increase", s.window(from_s, to_s), over_s, None) for gpu in scene.gpus if (s := gpu.series.get(window.series))
-        ]
+        grown = [reduce("increase", s.window(from_s, to_s), over_s, None) for gpu in scene.gpus if (s := gpu.series.get(window.series))]
         known = [value for value in grown if value is not None]
         return max(known) if known else None
     values = group_values(scene.gpus, window.series, from_s, to_s)
@@ -165,9 +163,7 @@ def _over_gpus(function: str, each: Mapping[int, float]) -> float | None:
         return float(len(each))
     if not each:
         return None
-    return {"spread": max(each.values()) - min(each.values()), "min_gpu": min(each.values()), "max_gpu": max(each.values())}[
-        function
-    ]
+    return {"spread": max(each.values()) - min(each.values()), "min_gpu": min(each.values()), "max_gpu": max(each.values())}[function]
 
 
 def _enough(window: Window, gpus: Sequence[GpuState], from_s: float, to_s: float, over_s: float) -> bool:

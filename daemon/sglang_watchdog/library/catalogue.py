@@ -9,7 +9,7 @@ from ..config.faults import Fault
 from .files import SignatureFile, shown_name
 from .load import Loaded
 
-BEGIN: Final = "<!-- catalogue: written by `sglang-watchdog signatures list --write-readme`, do not edit below -->"
+BEGIN: Final = "<!-- catalogue: written by `sglang-watchdog signatures lock`, do not edit -->"
 END: Final = "<!-- end of catalogue -->"
 README: Final = "README.md"
 
@@ -66,7 +66,7 @@ def check_catalogue(loaded: Loaded, root: Path) -> list[Fault]:
             path=shown_name(path),
             code="SIG081",
             message="the table of signatures is not what the files say",
-            help="Run `sglang-watchdog signatures list --write-readme`.",
+            help="Run `sglang-watchdog signatures lock`.",
         )
     ]
 

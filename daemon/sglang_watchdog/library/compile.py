@@ -120,8 +120,7 @@ class Compiler:
         if group is None:
             return ()
         return tuple(
-            self._pattern(body, f"{owner}#{role}{taken + index + 1}", (*way, "any_of", index))
-            for index, body in enumerate(group.any_of)
+            self._pattern(body, f"{owner}#{role}{taken + index + 1}", (*way, "any_of", index)) for index, body in enumerate(group.any_of)
         )
 
     def _pattern(self, body: PatternBody, name: str, way: Way) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import cel
+from ..engine.cel_runtime import cel
 
 ROOTS: Final = ("args", "model", "gpu", "run", "load", "w")
 STRING: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")

@@ -17,13 +17,13 @@ from ..scan.patterns import PatternSet, compile_patterns
 from ..scan.scanner import Scanner
 from .files import SignatureFile
 from .schema import ExampleBody
-from .stories import SOURCE, START_S, BadStory, Step, Text, read_story, story_text
+from .stories import MOST_DAYS, SOURCE, START_S, BadStory, Step, Text, read_story, story_text
 
 RELEASE: Final = re.compile(r"\b\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?\b")
 DUMP: Final = re.compile(r"server_args=|ServerArgs\(")
 LATE_OFFSET: Final = 4096  # of the first line of a log that was joined late
-FlagRunner = Callable[[SignatureFile, ExampleBody], str]
-"""Plays an example of kind flag; "" if it holds, else what came out instead. Triage supplies it."""
+FlagRunner = Callable[[SignatureFile, int], str]
+"""Plays one of `flag.examples` by its index; "" if it holds, else what came out instead. Triage supplies it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,7 @@ class Played:
     verdicts: dict[str, tuple[Answer, str, str]]
     hits: tuple[Hit, ...]
     faults: dict[str, int]  # signatures whose conditions failed
+    days: float = 0.0  # between its first and its last observation
 
     def fired(self, signature: str) -> bool:
         return any(one.signature == signature and one.state is not State.PENDING for one in self.findings)
@@ -64,6 +65,7 @@ class Player:
             findings=snapshot.findings,
             verdicts=verdicts,
             faults=dict(snapshot.faults),
+            days=_days(observations),
             hits=tuple(one for one in observations if isinstance(one, Hit)),
         )
 
@@ -108,6 +110,11 @@ class Player:
         if block:
             yield from scanner.feed(_bytes(block), offset=offset, line=line)
         yield from scanner.finish()
+
+
+def _days(observations: Sequence[Observation]) -> float:
+    times = [at_s for one in observations if (at_s := getattr(one, "at_s", None)) is not None]
+    return (max(times) - min(times)) / 86_400 if times else 0.0
 
 
 def _bytes(lines: Sequence[str]) -> bytes:
@@ -162,17 +169,23 @@ def run_examples(
     player = Player(library)
     faults: list[Fault] = []
     for file in files:
+        if file.body.flag is not None and flag_runner is not None:
+            faults += _test_flag(file, flag_runner)
+        if file.body.id not in library.signatures or file.body.kind is Kind.FLAG:
+            continue
         seen: set[str] = set()
         for index, example in enumerate(file.body.examples):
-            if file.body.kind is Kind.FLAG:
-                problem = flag_runner(file, example) if flag_runner is not None else ""
-                faults += [file.fault("SIG071", ("examples", index, "then"), problem)] if problem else []
-            elif file.body.id in library.signatures:
-                faults += _test_one(player, file, index, example, seen)
+            faults += _test_one(player, file, index, example, seen)
             if on_example is not None:
                 on_example(file.body.id, example.name)
-        faults += _never_hit(file, seen) if file.body.id in library.signatures else []
+        faults += _never_hit(file, seen)
     return faults
+
+
+def _test_flag(file: SignatureFile, runner: FlagRunner) -> list[Fault]:
+    examples = file.body.flag.examples if file.body.flag is not None else []
+    problems = [(index, runner(file, index)) for index in range(len(examples))]
+    return [file.fault("SIG071", ("flag", "examples", index, "verdict"), problem) for index, problem in problems if problem]
 
 
 def _test_one(player: Player, file: SignatureFile, index: int, example: ExampleBody, seen: set[str]) -> list[Fault]:
@@ -185,6 +198,17 @@ def _test_one(player: Player, file: SignatureFile, index: int, example: ExampleB
     seen |= {hit.pattern for hit in played.hits}
     problem = compare(played, file.body.id, example)
     faults = [file.fault("SIG071", (*way, "then"), problem, help=example.name)] if problem else []
+    if played.days > MOST_DAYS:
+        message = f"its lines lie {played.days:.0f} days apart"
+        faults.append(
+            file.fault(
+                "SIG075",
+                (*way, "replay"),
+                message,
+                is_warning=True,
+                help="A stamp inside a `|` line counts: write it near the story's time 0, 2025-10-09 08:53:20 UTC.",
+            )
+        )
     if file.body.id in played.faults:
         faults.append(file.fault("SIG073", way, "a condition of the signature fails on this example"))
     return faults

@@ -18,17 +18,23 @@ KNOWN: Final[Mapping[str, str]] = {
     "run.phase": "str", "run.has_dump": "bool", "run.log_level": "str", "run.custom_logging": "bool",
     "run.graph_max_bs": "int", "run.age_s": "float", "run.node_rank": "int", "run.weights_gib": "float",
     "run.max_running_requests": "int", "run.max_total_num_tokens": "int", "run.sglang_version": "str",
-    "run.lines": "int", "run.sglang_lines": "int", "run.odd_lines": "int", "run.gaps": "int", "run.gap_reason": "str",
-    "run.unreadable_sources": "int", "run.clock_overlap": "bool", "run.access_log": "bool", "run.log_silence_s": "float",
-    "run.release_verified": "bool", "run.port_open": "bool", "run.restarted": "bool", "run.end": "str", "run.ready_s": "float",
-    "run.launcher_state": "str", "run.scheduler_state": "str",
+    # of the state machine and of the sources as a whole
+    "run.ready_s": "float", "run.end": "str", "run.restarted": "bool", "run.lines": "int", "run.sglang_lines": "int",
+    "run.odd_lines": "int", "run.gaps": "int", "run.gap_reason": "str", "run.unreadable_sources": "int",
+    "run.clock_overlap": "bool", "run.access_log": "bool", "run.log_silence_s": "float", "run.release_verified": "bool",
+    "run.port_open": "bool",
+    "gpu.expected_power_limit_w": "float", "load.health_failures": "float", "load.max_running": "float",
     "load.ready": "bool", "load.steady": "bool", "load.running": "float", "load.tokens_per_s": "float",
     "load.queue": "float", "load.unanswered": "float", "load.last_batch_age_s": "float",
     "load.batch_interval_s": "float",
     "load.prefill_share": "float", "load.seconds": "float", "load.last_batch_was_prefill": "bool",
 }  # fmt: skip
 # What the engine derives from newer dumps, so that conditions can read one name for all releases.
-DERIVED_ARGS: Final[Mapping[str, str]] = {"args.disable_cuda_graph": "bool", "args.cuda_graph_max_bs": "int"}
+DERIVED_ARGS: Final[Mapping[str, str]] = {
+    "args.disable_cuda_graph": "bool",
+    "args.cuda_graph_max_bs": "int",
+    "args.disable_piecewise_cuda_graph": "bool",
+}
 TYPE_OF_CAPTURE: Final[Mapping[str, str]] = {"int": "int", "float": "float", "text": "str"}
 
 
@@ -43,9 +49,13 @@ def fact_types(library: Library, files: Iterable[SignatureFile], roots: Iterable
         types.update({f"model.{name}": type(value).__name__ for name, value in entry.items()})
     for entry in library.gpus.values():
         types.update({f"gpu.{name}": type(value).__name__ for name, value in entry.items()})
+    for role in ("launcher", "scheduler", "detokenizer", "other"):  # model.observation.ProcessSeen
+        types.update({f"run.{role}_state": "str", f"run.{role}_state_since_s": "float"})
+    for what in ("weights", "capture", "compile", "deepgemm", "autotune", "other"):  # model.observation.Progress
+        types.update({f"run.progress_{what}_done": "int", f"run.progress_{what}_total": "int", f"run.progress_{what}_s": "float"})
     for milestone in library.milestones:
-        types.update({name: TYPE_OF_CAPTURE[source.rpartition(":")[2]] for name, source in milestone.facts.items()})
         types[f"run.since_{milestone.name.replace('-', '_')}_s"] = "float"
+        types.update({name: TYPE_OF_CAPTURE[source.rpartition(":")[2]] for name, source in milestone.facts.items()})
     for file in files:
         for name, value in file.body.concludes.items():
             types.setdefault(name, type(value).__name__)

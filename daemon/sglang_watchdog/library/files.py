@@ -16,7 +16,16 @@ SYNTAX: Final = "SIG001"
 SCHEMA: Final = "SIG002"
 COMPILE: Final = "SIG003"
 TABLES: Final = frozenset(
-    {"topics.yaml", "milestones.yaml", "models.yaml", "gpus.yaml", "ignored.yaml", "retired.yaml", "library.yaml", "decisions.yaml"}
+    {
+        "topics.yaml",
+        "milestones.yaml",
+        "models.yaml",
+        "gpus.yaml",
+        "ignored.yaml",
+        "retired.yaml",
+        "library.yaml",
+        "decisions.yaml",
+    }
 )
 
 GENERATED: Final = "It is generated; `sglang-watchdog signatures matrix` makes it anew from the wheels."

@@ -16,11 +16,11 @@ from .files import SignatureFile, shown_name
 from .schema import SignatureBody
 
 NAME: Final = "revisions.lock"
-HEADING: Final = "# signature  revision  hash of what it detects; written by `sglang-watchdog signatures lint --lock`\n"
+HEADING: Final = "# signature  revision  hash of what it detects; written by `sglang-watchdog signatures lock`\n"
 DETECTING: Final = (
     "kind", "releases", "applies_when", "during", "not_during", "scope", "match", "unless", "await_",
     "absence_valid_only_if", "concludes", "threshold", "let", "when", "needs", "each", "hold", "clear_after", "resolve",
-    "resolve_when", "flag",
+    "resolve_when", "yields_to", "flag",
 )  # fmt: skip
 TELLING: Final = frozenset({"because", "anywhere", "example", "level"})
 
@@ -65,7 +65,7 @@ def read_lock(root: Path) -> tuple[dict[str, Locked], list[Fault]]:
                 excerpt=line,
                 code="SIG051",
                 message="not `signature revision hash`",
-                help="Write it anew: `signatures lint --lock`.",
+                help="Write it anew: `signatures lock`.",
             )
         )
     return locked, faults

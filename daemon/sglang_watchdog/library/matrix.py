@@ -154,7 +154,7 @@ def check(loaded: Loaded, root: Path) -> list[Fault]:
                 path=shown_name(root / NAME),
                 code="SIG061",
                 message="there is no table of releases",
-                help="Make it: `sglang-watchdog signatures matrix WHEELS…`.",
+                help="Make it: `sglang-watchdog signatures matrix --wheels WHEEL…`.",
             ),
         ]
     entries = [entry for entry in _entries(loaded) if _is_below(entry, root)]
@@ -166,7 +166,7 @@ def check(loaded: Loaded, root: Path) -> list[Fault]:
                     entry.way,
                     f"{NAME} does not know this pattern as it stands",
                     code="SIG061",
-                    help="Run `sglang-watchdog signatures matrix WHEELS…`.",
+                    help="Run `sglang-watchdog signatures matrix --wheels WHEEL…`.",
                 )
             )
         else:
@@ -177,7 +177,7 @@ def check(loaded: Loaded, root: Path) -> list[Fault]:
             path=shown_name(root / NAME),
             code="SIG061",
             message=f"`{name}` is no pattern of the library",
-            help="Run `sglang-watchdog signatures matrix WHEELS…`.",
+            help="Run `sglang-watchdog signatures matrix --wheels WHEEL…`.",
         )
         for name in rows
         if name not in known
@@ -201,7 +201,7 @@ def _judge(entry: _Entry, row: Row, releases: Sequence[str]) -> Iterator[Fault]:
             entry.way,
             f"not printed by {spans(absent, releases)}",
             code="SIG062",
-            help=f"Printed by {present}. Narrow `releases:`, or add the other wording.",
+            help=f"Printed by {present}. Narrow `releases:`, add the other wording, or drop `level:` if SGLang is not who prints it.",
         )
     if other:
         yield entry.document.fault(
@@ -228,7 +228,7 @@ def _entries(loaded: Loaded) -> Iterator[_Entry]:
     for file in loaded.files:
         lines = _lines(file)
         for name, pattern in file.patterns.items():
-            if pattern.level:
+            if pattern.level and (pattern.releases or file.signature.releases):
                 examples = tuple(line for line in (*lines, message_of(pattern.example)) if line and matches(pattern, line))
                 yield _Entry(pattern, pattern.releases or file.signature.releases, name.rpartition(".")[0] or file.body.id,
                     bool(SUPPORT.search(name)),

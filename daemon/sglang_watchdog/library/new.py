@@ -70,9 +70,7 @@ def new_signature(name: str, kind: Kind, topic: str, releases: tuple[str, ...], 
     body = SILENT if silent else SAID if kind in (Kind.FORBIDDEN, Kind.RATE, Kind.CORRELATION) else WINDOWED
     title = name.replace("-", " ").capitalize()
     text = HEAD + body + TAIL + (UNKNOWN.replace("{", "{{").replace("}", "}}") if silent else "")
-    return text.format(
-        id=name, kind=kind, topic=topic, title=title, line=line, first=releases[0], last=releases[-1], fires="it happens"
-    )
+    return text.format(id=name, kind=kind, topic=topic, title=title, line=line, first=releases[0], last=releases[-1], fires="it happens")
 
 
 def write_new(root: Path, area: str, name: str, text: str) -> Path:

@@ -108,9 +108,7 @@ def as_outcome(value: Any) -> Any:
     return (
         {"verdict": value}
         if isinstance(value, str)
-        else (
-            {"verdict": "unknown", "reason": value["unknown"]} if isinstance(value, dict) and set(value) == {"unknown"} else value
-        )
+        else ({"verdict": "unknown", "reason": value["unknown"]} if isinstance(value, dict) and set(value) == {"unknown"} else value)
     )
 
 
@@ -130,10 +128,7 @@ class ExampleBody(Shape):
     then: Annotated[OutcomeBody, BeforeValidator(as_outcome)]
     captures: dict[str, str] = {}
     because: str = ""
-    starts: bool | None = None  # flag: would the server start
-    gpu: str | None = None  # flag: product
     release: str | None = None  # the SGLang release of the story, where the story does not say it
-    command: str | None = None  # flag: the launch command
 
     @field_validator("captures", mode="before")
     @classmethod
@@ -175,9 +170,7 @@ class SignatureBody(Shape):
     resolve: Group | None = None
     resolve_when: Conditions = []
     explains: Texts = []
-    yields_to: Texts = Field(
-        default=[], description="Topics or ids; while one of their findings stands in the run, this one is not raised"
-    )
+    yields_to: Texts = Field(default=[], description="Topics or ids; while one of their findings stands in the run, this one is not raised")
     evidence: EvidenceBody = EvidenceBody()
     blind_spots: str = ""
     tags: Texts = []

@@ -45,6 +45,7 @@ RANKED: Final = re.compile(r"\[((?:[A-Z][A-Z_]*\d+ ?)+)\] ?")
 WORDS: Final = re.compile(r"\((?P<kind>[a-z-]+)(?P<rest>(?:\s[^()]*)?)\)\s*$")
 PAIR: Final = re.compile(r"(?P<key>[A-Za-z_][\w.]*)=(?P<value>\"[^\"]*\"|'[^']*'|\S+)")
 MOST_STEPS: Final = 20_000
+MOST_DAYS: Final = 3
 
 
 class BadStory(ValueError):

@@ -76,6 +76,51 @@ GPU_SERIES: Final[Mapping[str, str]] = {
     # any name of Sample.extra, as "extra.<name>"
 }
 
+#: What the NVML sampler puts into Sample.extra, as "extra.<name>". Most come every ten seconds or once a minute, so windows
+#: over them must be that long; other recordings may hold other names.
+EXTRA_SERIES: Final[Mapping[str, str]] = {
+    "mem_reserved_mib": "MiB, held by the driver; where it is told, mem_used_mib is without it",
+    "read_ms": "milliseconds that reading this GPU took, every tick",
+    "mem_temp_c": "degrees Celsius of the memory, every 10 s (this and the next ten)",
+    "temp_margin_c": "degrees left to the nearest slowdown",
+    "power_limit_requested_w": "W, the limit somebody set; below it may stand another one in force",
+    "recovery_action": "0 none, 1 reset GPU, 2 reboot node, 3 drain peers, 4 drain and reset, 5 recover IMEX, 6 reset bus, 7 reboot",
+    "throttle_share_SwPowerCap": "0 to 1, share of time since the last reading",
+    "fan_percent": "0 to 100, intended speed",
+    "persistence": "0 or 1",
+    "ecc_corrected": "counter",
+    "remap_corrected": "rows remapped after corrected errors",
+    "remap_uncorrected": "rows remapped after uncorrected errors",
+    "remap_pending": "0 or 1: a row waits for the next reset",
+    "remap_failed": "0 or 1: a row could not be remapped",
+    "throttle_share_SwThermalSlowdown": "0 to 1, every 60 s (this and the rest)",
+    "throttle_share_HwThermalSlowdown": "0 to 1",
+    "throttle_share_HwPowerBrakeSlowdown": "0 to 1",
+    "pcie_correctable": "counter",
+    "pcie_nonfatal": "counter",
+    "pcie_fatal": "counter",
+    "pcie_l0_recovery": "counter",
+    "nvlink_links": "links of the card",
+    "nvlink_links_up": "links that are active",
+    "nvlink_mbps": "MB/s of one link",
+    "nvlink_replay": "counter, all links",
+    "nvlink_recovery": "counter, all links",
+    "nvlink_crc": "counter, all links",
+    "nvlink_recovered": "counter, all links (NVLink 5)",
+    "nvlink_recovery_failed": "counter, all links (NVLink 5)",
+    "fabric_state": "1 not started, 2 in progress, 3 completed",
+    "fabric_status": "NVML return code of the fabric",
+    "fabric_health_mask": "two bits each: degraded bandwidth, route recovery, route unhealthy, access timeout; 1 means true",
+    "fabric_health": "1 healthy, 2 unhealthy, 3 limited",
+    "mig": "0 or 1",
+    "ecc_enabled": "0 or 1",
+    "pcie_gen_card_max": "generation the card could have; above pcie_gen_max the slot is the limit",
+    "architecture_sm": "90 for Hopper, 100 or 120 for Blackwell",
+    "memory_bus_bits": "width of the memory bus",
+    "bandwidth_gbps": "GB/s, memory clock times bus width",
+    "bar1_total_mib": "MiB; far below the memory's size: resizable BAR is off",
+}
+
 FUNCTIONS: Final[Mapping[str, str]] = {
     "median": "median of the values in the window",
     "mean": "arithmetic mean",

@@ -59,8 +59,7 @@ def judge(
     engine = Engine(library, server=server, settings=settings)
     reports = [SourceReport(one.name) for one in inputs]
     streams = [
-        _stream(_log(one, report, library, zone, on_bytes), index)
-        for index, (one, report) in enumerate(zip(inputs, reports, strict=True))
+        _stream(_log(one, report, library, zone, on_bytes), index) for index, (one, report) in enumerate(zip(inputs, reports, strict=True))
     ]
     if samples is not None:
         streams.append(_stream(iter(samples), len(streams)))
@@ -108,9 +107,7 @@ def _source_of(observation: Observation) -> str:
     return position.source if position is not None else str(getattr(observation, "source", ""))
 
 
-def _log(
-    one: Input, report: SourceReport, library: Library, zone: Zone, on_bytes: Callable[[int], None] | None
-) -> Iterator[Observation]:
+def _log(one: Input, report: SourceReport, library: Library, zone: Zone, on_bytes: Callable[[int], None] | None) -> Iterator[Observation]:
     scanner = Scanner(library, one.name, zone=zone)
     try:
         for block in blocks(one):

@@ -102,7 +102,7 @@ def play(
     pace: Pace,
     shift_to_now: bool = False,
     gap_s: float = 5.0,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, int]:
     """Play captures one after another into growing files; returns the numbers of lines and samples written.
 

@@ -16,9 +16,7 @@ def render(report: Report, fail_on: str) -> str:
         if entry.verdict is Answer.NOT_APPLICABLE:
             continue
         tests += 1
-        case = Xml.SubElement(
-            suite, "testcase", classname=entry.topic, name=f"{entry.signature} (run {(entry.run or 'none')[:8]})"
-        )
+        case = Xml.SubElement(suite, "testcase", classname=entry.topic, name=f"{entry.signature} (run {(entry.run or 'none')[:8]})")
         finding = found.pop((entry.run, entry.signature), None)
         if finding is not None:
             failures += _found(case, finding, fail_on)

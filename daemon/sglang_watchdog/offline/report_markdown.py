@@ -11,10 +11,7 @@ from .report_text import describe
 
 def render(report: Report) -> str:
     lines = ["# SGLang Watchdog report", ""]
-    lines += [
-        f"- `{_code(s.name)}`: {s.lines:,} lines, {s.sglang_lines:,} of SGLang's ({s.format}, {report.timezone})"
-        for s in report.sources
-    ]
+    lines += [f"- `{_code(s.name)}`: {s.lines:,} lines, {s.sglang_lines:,} of SGLang's ({s.format}, {report.timezone})" for s in report.sources]
     for run in report.runs:
         version = run.release.min if run.release.min == run.release.max else f"{run.release.min} to {run.release.max}"
         lines += [

@@ -30,9 +30,7 @@ def render(report: Report) -> str:
         "version": "2.1.0",
         "runs": [
             {
-                "tool": {
-                    "driver": {"name": "sglang-watchdog", "version": report.version, "rules": [rules[name] for name in order]}
-                },
+                "tool": {"driver": {"name": "sglang-watchdog", "version": report.version, "rules": [rules[name] for name in order]}},
                 "results": [_result(finding, order) for finding in report.findings],
                 "columnKind": "utf16CodeUnits",
             }

@@ -10,6 +10,7 @@ from ..sinks.encode import time
 from .check import Report
 
 WIDTH: Final = 100
+_SHOWN: Final = 6  # pieces of evidence
 _MARK: Final = {Severity.CRITICAL: "✖ CRITICAL", Severity.WARNING: "▲ WARNING", Severity.INFO: "• INFO"}
 _COLOUR: Final = {Severity.CRITICAL: "31;1", Severity.WARNING: "33;1", Severity.INFO: "36"}
 
@@ -19,8 +20,7 @@ def render(report: Report, *, colour: bool) -> str:
     lines: list[str] = []
     for source in report.sources:
         lines.append(
-            f"{source.name}: {source.lines:,} lines, {source.sglang_lines:,} of SGLang's, {source.format}, "
-            f"stamps read as {report.timezone}"
+            f"{source.name}: {source.lines:,} lines, {source.sglang_lines:,} of SGLang's, {source.format}, stamps read as {report.timezone}"
         )
     for run in report.runs:
         lines += ["", *_run(run, report.findings, colour)]
@@ -57,7 +57,7 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
     if run.load.get("running_requests_max"):
         facts.append(f"at most {run.load['running_requests_max']:.0f} running requests")
     if run.load.get("decode_tokens_per_s"):
-        facts.append(f"{run.load['decode_tokens_per_s']:,.0f} tokens/s (median of the Decode lines)")
+        facts.append(f"{run.load['decode_tokens_per_s']:,.0f} tokens/s (median of the Decode lines at full load)")
     if run.gpus:
         facts.append(f"GPUs {', '.join(map(str, sorted(run.gpus)))} ({run.placement_source})")
     if facts:
@@ -101,9 +101,11 @@ def _finding(finding: Finding, indent: str, colour: bool) -> Iterator[str]:
     where += [f"GPUs {', '.join(map(str, finding.gpus))}"] if finding.gpus else []
     counted = f", seen {finding.count} times" if finding.count > 1 else ""
     yield f"{indent}  {finding.topic} · {finding.signature}{' · ' + ' · '.join(where) if where else ''}{counted}"
-    yield from _evidence(finding.evidence, indent + "  ")
+    yield from _evidence(finding.evidence[:_SHOWN], indent + "  ")
+    if len(finding.evidence) > _SHOWN:
+        yield f"{indent}  | … {len(finding.evidence) - _SHOWN} more (--format json shows all)"
     for line in finding.remediation.strip().splitlines():
-        yield from _wrapped(line, indent + "  → ", indent + "    ")
+        yield from _wrapped(line, indent + "  ", indent + "     ")
 
 
 def _evidence(evidence: Iterable[Evidence], indent: str) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 from ..parse.zone import Zone
 from ..sources.block import Block
+from ..sources.machine import machine_zone
 from ..sources.telemetry_recording import TelemetryObservation
 from .inputs import Input, Unreadable, blocks
 
@@ -31,17 +31,6 @@ def infer(inputs: Iterable[Input], samples: list[TelemetryObservation] | None) -
         if zone is not None:
             return zone, "file time"
     return machine, "machine"
-
-
-def machine_zone() -> Zone:
-    """This machine's zone at present."""
-    info = datetime.now().astimezone().tzinfo or UTC
-    offset = datetime.now(info).utcoffset() or timedelta(0)
-    if not offset:
-        return Zone.utc(certain=False)
-    sign = "-" if offset < timedelta(0) else "+"
-    minutes = abs(int(offset.total_seconds())) // 60
-    return replace(Zone.named(f"{sign}{minutes // 60:02}:{minutes % 60:02}"), certain=False)
 
 
 def _by_telemetry(first: datetime, last: datetime, samples: list[TelemetryObservation], machine: Zone) -> Zone | None:

@@ -28,9 +28,9 @@ class Unwrapped:
     """
 
     text: bytearray = field(default_factory=bytearray)
-    starts: list[int] = field(default_factory=list)     # index into text
-    offsets: list[int] = field(default_factory=list)    # byte offset in the source
-    numbers: list[int] = field(default_factory=list)    # line number in the source
+    starts: list[int] = field(default_factory=list)  # index into text
+    offsets: list[int] = field(default_factory=list)  # byte offset in the source
+    numbers: list[int] = field(default_factory=list)  # line number in the source
     times: list[float | None] = field(default_factory=list)
 
     def add(self, line: bytes, offset: int, number: int, at_s: float | None) -> None:
@@ -85,9 +85,7 @@ class _Parts:
     def __init__(self) -> None:
         self._open: dict[object, tuple[list[bytes], int, int, float | None, int]] = {}
 
-    def add(
-        self, key: object, part: bytes, offset: int, number: int, at_s: float | None, *, is_last: bool, out: Unwrapped
-    ) -> None:
+    def add(self, key: object, part: bytes, offset: int, number: int, at_s: float | None, *, is_last: bool, out: Unwrapped) -> None:
         held = self._open.get(key)
         if held is None:
             if is_last:

@@ -4,11 +4,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-# `desc:  12%|##   | 4/36 [00:02<00:16,  1.9it/s]`, and Hugging Face's `desc: 11% Completed | 1/9 [00:01<00:08, 1.1s/it]`
-BAR: Final = re.compile(
-    rb"(?:^|\r)(?P<desc>[^\r\n|]{0,200}?)[ ]*\d{1,3}%(?:\|[^|\r\n]{0,400}\|| Completed \|) *"
+# `desc:  12%|##   | 4/36 [00:02<00:16,  1.9it/s]`, and Hugging Face's `desc: 11% Completed | 1/9 [00:01<00:08, 1.1s/it]`.
+# No description holds quotes or braces: those belong to the text of users.
+DRAWING: Final = (
+    rb"(?P<desc>[^\r\n|\"'{}]{0,200}?)[ ]*\d{1,3}%(?:\|[^|\r\n]{0,400}\|| Completed \|) *"
     rb"(?P<done>\d+)/(?P<total>\d+) \[(?P<elapsed>[\d:]+)<[^\]\r\n]{0,80}\]"
 )
+BAR: Final = re.compile(rb"(?:^|\r)" + DRAWING)
 _KINDS: Final = (
     (re.compile(rb"checkpoint shards|safetensors|Loading weights|Loading pt", re.IGNORECASE), "weights"),
     (re.compile(rb"autotun", re.IGNORECASE), "autotune"),

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from .progress import DRAWING
+
 STAMP: Final = rb"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 RANKS: Final = rb"(?: [A-Z][A-Z_]+\d+)*"
 _ROLE: Final = rb"(?: encode_server| encode_dp_worker\[\d+\])?"
 PREFIX: Final = re.compile(rb"\[(" + STAMP + rb")(" + RANKS + _ROLE + rb")\](?: |$)")
 PREFIXED_LINE: Final = re.compile(rb"^\[" + STAMP + RANKS + _ROLE + rb"\](?: |\r?$)", re.MULTILINE)
-_BAR_END: Final = re.compile(rb"/(?:s|[a-z]+)(?:, [^\]\r\n]{1,80})?\][ \t]*(?=\[\d)")
+_BAR_BEFORE: Final = re.compile(DRAWING + rb"[ \t]*(?=\[\d)")
 
 # One physical line each: repr and JSON escape line breaks. `in=` is the form up to 0.3.6.
 _REQUEST_LOG: Final = re.compile(
@@ -42,11 +44,11 @@ _FOREIGN: Final = re.compile(
 class Form(StrEnum):
     """Whose line it is."""
 
-    SGLANG = "sglang"            # carries the prefix
-    UVICORN = "uvicorn"          # uvicorn's own message, with or without the prefix
-    ACCESS = "access"            # an HTTP answer: its path is the user's
+    SGLANG = "sglang"  # carries the prefix
+    UVICORN = "uvicorn"  # uvicorn's own message, with or without the prefix
+    ACCESS = "access"  # an HTTP answer: its path is the user's
     REQUEST_LOG = "request-log"  # text of users: never searched, never quoted
-    FOREIGN = "foreign"          # another writer's stamp or head
+    FOREIGN = "foreign"  # another writer's stamp or head
     BARE = "bare"
 
 
@@ -56,10 +58,10 @@ class Record:
 
     form: Form
     text: bytes
-    message: bytes               # behind the prefix; the whole text where there is none
-    stamp: bytes = b""           # raw; b"" where the line has none
-    rank: str = ""               # "TP0", "DP1 TP3 EP3"
-    inner: bytes = b""           # behind a foreign head or uvicorn's level word; b"" if there is none
+    message: bytes  # behind the prefix; the whole text where there is none
+    stamp: bytes = b""  # raw; b"" where the line has none
+    rank: str = ""  # "TP0", "DP1 TP3 EP3"
+    inner: bytes = b""  # behind a foreign head or uvicorn's level word; b"" if there is none
 
 
 _NOISE: Final = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b[@-Z\\^_]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x00")
@@ -88,9 +90,8 @@ def split_record(line: bytes) -> Record:
         return Record(Form.REQUEST_LOG, text, text)
     if prefix := PREFIX.match(text):
         return _behind_prefix(text, prefix)
-    for bar in _BAR_END.finditer(text):
-        if prefix := PREFIX.match(text, bar.end()):
-            return _behind_prefix(text[bar.end() :], PREFIX.match(text[bar.end() :]) or prefix)
+    if (bar := _BAR_BEFORE.match(text)) and (prefix := PREFIX.match(glued := text[bar.end() :])):
+        return _behind_prefix(glued, prefix)
     return _without_prefix(text)
 
 

@@ -5,68 +5,94 @@ here never reaches an observation, so no sink can leak it.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 MASK: Final = "***"
 
 # Of the 368 fields of 0.5.11 it hits exactly api_key, admin_api_key and ssl_keyfile_password; a looser one hits 29 harmless.
-_SECRETIVE: Final = (
-    r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
-)
+_SECRETIVE: Final = r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
 _SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRETIVE}$")
 _SECRET_RECORD: Final = re.compile(r"(?i)_extra_config$")  # free-form JSON that may hold credentials of a storage
 
 _VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)|\{[^{}]*(?:\}|$)|[^\s,;)\]}'"]+)"""
 _QUOTE: Final = r"""\\?['"]"""
 _NAMED: Final = rf"(?:\b|_)(?:[\w-]*[_-])?{_SECRETIVE}"
-_SECRET_WORDS: Final = ("key", "secret", "passw", "credential", "token")
+_SECRET_WORDS: Final = ("key", "secret", "passw*", "credential*", "token")
+_USER_WORDS: Final = ("text", "prompt", "content", "messages", "input_value", "arguments")
 
-# Each rule runs only on a text that holds one of its words (compared in lower case); most texts hold none.
-_RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = tuple(
-    (words, re.compile(pattern), instead)
-    for words, pattern, instead in (
-        # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
-        (("--",), rf"(?i)(--[\w-]*(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"),
-        (
-            ("authorization",),
-            rf"(?i)(\bauthorization(?:{_QUOTE})?\s*[:=,]\s*)(?:b?{_QUOTE})?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+",
-            rf"\g<1>{MASK}",
-        ),
-        (("bearer", "basic"), r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}", rf"\g<1> {MASK}"),
-        # name=value, 'name': 'value', x-api-key: value
-        (_SECRET_WORDS, rf"(?i)({_NAMED}(?:{_QUOTE})?\s*=\s*){_VALUE}", rf"\g<1>{MASK}"),
-        (_SECRET_WORDS, rf"(?i)({_NAMED}{_QUOTE}\s*[:,]\s*){_VALUE}", rf"\g<1>{MASK}"),
-        (_SECRET_WORDS, rf"(?i)(\b(?:[\w-]+[_-]){_SECRETIVE}:\s+){_VALUE}", rf"\g<1>{MASK}"),
-        (("extra_config",), rf"(?i)(\w+_extra_config(?:{_QUOTE})?\s*[=:]\s*){_VALUE}", rf"\g<1>{MASK}"),
-        (
-            ("hf_", "sk-", "sk_", "pk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "nvapi-"),
-            r"\b(?:hf_|sk-|sk_|pk_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|nvapi-)[\w-]{6,}",
-            MASK,
-        ),
-        (("akia", "asia"), r"\b(?:AKIA|ASIA)[0-9A-Z]{12,}", MASK),
-        (("eyj",), r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?", MASK),
-        (("://",), r"(\w://)[^\s/@'\"]+@", rf"\g<1>{MASK}@"),
-        # users: query strings, request ids, prompts and token ids in reprs and in pydantic's messages
-        (("?",), r'("[A-Z]+ [^\s?"]*)\?\S*( HTTP/)', rf"\g<1>?{MASK}\g<2>"),
-        (("?",), r"(https?://[^\s?'\"]+)\?[^\s'\"]*", rf"\g<1>?{MASK}"),
-        (("rid",), rf"\b(\w*rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})", rf"\g<1>\g<2>{MASK}"),
-        (
-            ("request",),
-            r"(?i)\b(request[ _-]?ids?)\b(['\"]?\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)",
-            rf"\g<1>\g<2>{MASK}",
-        ),
-        (
-            ("_ids", "embeds", "logprobs"),
-            rf"\b(\w*_ids|\w*embeds|\w*logprobs)((?:{_QUOTE})?\s*[=:]\s*)\[[^\]]*(?:\]|$)",
-            rf"\g<1>\g<2>{MASK}",
-        ),
-        (
-            ("text", "prompt", "content", "messages", "input_value", "arguments"),
-            rf"\b((?:\w+_)?(?:text|prompt)|content|messages|input_value|arguments)((?:{_QUOTE})?\s*[=:]\s*)"
-            r"(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$))",
-            rf"\g<1>\g<2>{MASK}",
-        ),
-    )
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A pattern and what stands in its place. It runs only on a text, in lower case, with a word and one of its followers.
+
+    Most texts hold none: the words are looked up in a tenth of the time that the patterns take.
+    """
+
+    words: tuple[tuple[str, tuple[str, ...]], ...]
+    pattern: re.Pattern[str]
+    instead: str
+
+    def is_worth_trying(self, lowered: str) -> bool:
+        return any(word in lowered and (not longer or any(text in lowered for text in longer)) for word, longer in self.words)
+
+
+def _rule(words: tuple[str, ...], pattern: str, instead: str, *, then: tuple[str, ...] = ()) -> _Rule:
+    """Words that end in a star go on in too many ways to list what may follow them."""
+    longer = tuple((word.rstrip("*"), () if word.endswith("*") else tuple(word + text for text in then)) for word in words)
+    return _Rule(longer, re.compile(pattern), instead)
+
+
+_QUOTED: Final = ("'", '"', "\\")
+_RULES: Final = (
+    # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
+    _rule(("--",), rf"(?i)(--[\w-]*(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"),
+    _rule(
+        ("authorization",),
+        rf"(?i)(\bauthorization(?:{_QUOTE})?\s*[:=,]\s*)(?:b?{_QUOTE})?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+",
+        rf"\g<1>{MASK}",
+    ),
+    _rule(("bearer", "basic"), r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}", rf"\g<1> {MASK}"),
+    # name=value, 'name': 'value', x-api-key: value
+    _rule(_SECRET_WORDS, rf"(?i)({_NAMED}(?:{_QUOTE})?\s*=\s*){_VALUE}", rf"\g<1>{MASK}", then=("=", " =", *_QUOTED)),
+    _rule(_SECRET_WORDS, rf"(?i)({_NAMED}{_QUOTE}\s*[:,]\s*){_VALUE}", rf"\g<1>{MASK}", then=_QUOTED),
+    _rule(_SECRET_WORDS, rf"(?i)(\b(?:[\w-]+[_-]){_SECRETIVE}:\s+){_VALUE}", rf"\g<1>{MASK}", then=(":",)),
+    _rule(("extra_config",), rf"(?i)(\w+_extra_config(?:{_QUOTE})?\s*[=:]\s*){_VALUE}", rf"\g<1>{MASK}"),
+    _rule(
+        ("hf_", "sk-", "sk_", "pk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "nvapi-"),
+        r"\b(?:hf_|sk-|sk_|pk_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|nvapi-)[\w-]{6,}",
+        MASK,
+    ),
+    _rule(("akia", "asia"), r"\b(?:AKIA|ASIA)[0-9A-Z]{12,}", MASK),
+    _rule(("eyj",), r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?", MASK),
+    _rule(("://",), r"(\w://)[^\s/@'\"]+@", rf"\g<1>{MASK}@"),
+    # users: query strings, request ids, prompts and token ids in reprs and in pydantic's messages
+    _rule(("?",), r'("[A-Z]+ [^\s?"]*)\?\S*( HTTP/)', rf"\g<1>?{MASK}\g<2>"),
+    _rule(("?",), r"(https?://[^\s?'\"]+)\?[^\s'\"]*", rf"\g<1>?{MASK}"),
+    _rule(
+        ("rid",),
+        rf"\b((?:\w+_)?rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})",
+        rf"\g<1>\g<2>{MASK}",
+        then=("=", ":", " ", "s", *_QUOTED),
+    ),
+    _rule(
+        ("request",),
+        r"(?i)\b(request[ _-]?ids?)\b(['\"]?\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)",
+        rf"\g<1>\g<2>{MASK}",
+        then=(" id", "_id", "-id", "id"),
+    ),
+    _rule(
+        ("_ids", "embeds", "logprobs"),
+        rf"\b(\w*_ids|\w*embeds|\w*logprobs)((?:{_QUOTE})?\s*[=:]\s*)\[[^\]]*(?:\]|$)",
+        rf"\g<1>\g<2>{MASK}",
+    ),
+    _rule(
+        _USER_WORDS,
+        rf"\b((?:\w+_)?(?:text|prompt)|content|messages|input_value|arguments)((?:{_QUOTE})?\s*[=:]\s*)"
+        r"(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$))",
+        rf"\g<1>\g<2>{MASK}",
+        then=("=", ":", " =", " :", *_QUOTED),
+    ),
 )
 
 
@@ -83,11 +109,9 @@ def is_secret_record(name: str) -> bool:
 def redact(text: str) -> str:
     """Return `text` without secrets, request ids, query strings and prompts."""
     lowered = text.lower()
-    for words, pattern, instead in _RULES:
-        for word in words:
-            if word in lowered:
-                text = pattern.sub(instead, text)
-                break
+    for rule in _RULES:
+        if rule.is_worth_trying(lowered):
+            text = rule.pattern.sub(rule.instead, text)
     return text
 
 

@@ -23,9 +23,7 @@ def stated_release(text: str) -> str | None:
     return found[1] if found else None
 
 
-def inferred_release(
-    fields: Iterable[str], table: Mapping[str, tuple[str, str]], releases: Sequence[str], *, form: str = ""
-) -> Release:
+def inferred_release(fields: Iterable[str], table: Mapping[str, tuple[str, str]], releases: Sequence[str], *, form: str = "") -> Release:
     """Return the range of releases whose dump has exactly such fields.
 
     `table` maps a field of the dump to the first and last of `releases` (oldest first) that print it. A field that is there

@@ -31,10 +31,10 @@ class ServerArgs:
     """The arguments of one dump, secrets masked. `complete` is False if the line ended before its last bracket."""
 
     args: Mapping[str, Json]
-    secrets: tuple[str, ...]      # the masked values, so that they can be cut from later lines too
-    digest: str                   # 16 hex digits over the message, secrets left out
+    secrets: tuple[str, ...]  # the masked values, so that they can be cut from later lines too
+    digest: str  # 16 hex digits over the message, secrets left out
     complete: bool
-    is_update: bool               # `Global server args updated!`: a running server changed, no new run
+    is_update: bool  # `Global server args updated!`: a running server changed, no new run
 
 
 class _CutShortError(Exception):
@@ -57,9 +57,7 @@ def read_server_args(message: str) -> ServerArgs | None:
     text = message
     for secret in secrets:
         text = text.replace(secret, MASK)
-    return ServerArgs(
-        args, tuple(secrets), sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16], complete, head["update"] is not None
-    )
+    return ServerArgs(args, tuple(secrets), sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16], complete, head["update"] is not None)
 
 
 class _Reader:
@@ -74,6 +72,7 @@ class _Reader:
         closer = _CLOSERS[self._text[at]]
         at = self._skip(at + 1)
         while at < self._end and self._text[at] != closer:
+            began = at
             try:
                 name, at = self._key(at)
                 value, at = self._value(at, depth=depth)
@@ -81,6 +80,8 @@ class _Reader:
                 return False
             into[name] = value
             at = self._skip(at)
+            if at == began:  # a bracket that closes nothing
+                return False
             if at < self._end and self._text[at] == ",":
                 at = self._skip(at + 1)
         return at < self._end

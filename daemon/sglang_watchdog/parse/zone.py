@@ -49,9 +49,7 @@ class Zone:
         try:
             return cls(text, ZoneInfo(text))
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise UnknownZone(
-                f"no time zone called {name!r}: give an offset (+08:00) or a name such as Asia/Shanghai"
-            ) from None
+            raise UnknownZone(f"no time zone called {name!r}: give an offset (+08:00) or a name such as Asia/Shanghai") from None
 
     def unix(self, local: datetime, *, after_s: float | None = None) -> float:
         """Return the Unix seconds of a naive local time.

@@ -12,15 +12,16 @@ from typing import Any, Final
 
 import structlog
 import uvicorn
+from watchfiles import awatch
 
 from ..library.load import Loaded, load
 from ..model.finding import Change
 from ..model.observation import Gap, GpuEvent, Observation, Opened, Sample, Watermark
 from ..model.signature import Library
-from ..parse.zone import Zone
 from ..scan.patterns import PatternSet, compile_patterns
 from ..sinks.ledger import Ledger
 from ..sinks.metrics import BoardCollector, Health
+from ..sinks.notify.build import notifier, outbox_channels
 from ..sinks.state import Board, RankLoad, Reload
 from ..sinks.web.app import create
 from ..sinks.web.broadcast import Broadcast
@@ -28,6 +29,8 @@ from ..sinks.web.parts import Parts, WebSettings
 from ..sinks.web.security import is_loopback, refuse_open_bind
 from ..sinks.web.tokens import TokenStore
 from ..sources.block import Block
+from ..sources.hints import Hints
+from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
 from .clock import LogClock, WallClock
 from .feeds import Feed, GpuFeed, gpu_feed, log_feeds
@@ -41,7 +44,8 @@ QUEUE: Final = 512  # events; when it is full the sources wait, and the log is t
 _TOGETHER: Final = 64  # events judged before one commit
 _HOUSEKEEPING_S: Final = 1.0
 _COVERAGE_EVERY: Final = 5
-_SETTLE_S: Final = 3.0  # --clock log: quiet for this long, then the newest second is judged too
+_UPDATES_EVERY: Final = 10
+_SETTLE_S: Final = 5.0  # --clock log: quiet for this long, then the newest second is judged too
 _BACKLOG: Final = 2_000
 
 log = structlog.get_logger()
@@ -59,17 +63,23 @@ class Item:
 class Daemon:
     """Built from a plan, run once."""
 
-    def __init__(self, plan: Plan, version: str, *, tokens: TokenStore, say: Callable[[str], None] = lambda _: None,
-                 on_changes: Callable[[list[Change]], None] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        version: str,
+        *,
+        tokens: TokenStore,
+        say: Callable[[str], None] = lambda _: None,
+        on_changes: Callable[[list[Change]], None] | None = None,
+    ) -> None:
         self.plan = plan
         self._version = version
         self._tokens = tokens
         self._say = say
         self._on_changes = on_changes
-        self._loaded: Loaded = load(plan.signatures)
+        self._loaded: Loaded = self._load()
         self.library: Library = self._loaded.library
         self._patterns: PatternSet = compile_patterns(self.library, "auto")
-        self._clock: WallClock | LogClock = LogClock() if plan.clock == "log" else WallClock()
         self._inbox: asyncio.Queue[Item] = asyncio.Queue(QUEUE)
         self.watches: dict[str, ServerWatch] = {}
         self._feeds: dict[str, Feed] = {}
@@ -80,7 +90,11 @@ class Daemon:
             version=version, started_at_s=time.time(), servers=[server.name for server in plan.servers], topics=self.library.topics,
             library_version=self.library.version, clock=plan.clock,
         )  # fmt: skip
-        self.ledger = Ledger(_ledger_path(plan), on_committed=self._committed, on_state=self._ledger_state)
+        self.ledger = Ledger(
+            _ledger_path(plan), retention=plan.retention, channels=outbox_channels(plan.notify), on_committed=self._committed,
+            on_state=self._ledger_state,
+        )  # fmt: skip
+        self._notifier = notifier(plan.notify, self.ledger, external_url=plan.external_url, on_fault=self._notify_fault) if plan.notify else None
         self._stop = asyncio.Event()
         self._taken = 0
         self._last_item_s = time.monotonic()
@@ -89,30 +103,40 @@ class Daemon:
         self._positions: dict[str, Any] = {}
         self.port = plan.port
 
+    def _load(self) -> Loaded:
+        wanted = self.plan.signatures
+        return load(wanted.folders, disable=wanted.disable, override=wanted.override)
+
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until SIGTERM or SIGINT (or `stop`)."""
         self._loop = asyncio.get_running_loop()
-        notifier = Notifier()
-        with self._signals(notifier):
+        systemd = Notifier()
+        with self._signals(systemd):
             server_socket = self._bind()
             self._open_watches()
             server = _Server(uvicorn.Config(self._application(), log_config=None, access_log=False, server_header=False, lifespan="off",
-                                            timeout_graceful_shutdown=2))  # fmt: skip
+                                            timeout_graceful_shutdown=2,
+                                            ssl_certfile=self.plan.tls[0] if self.plan.tls else None,
+                                            ssl_keyfile=self.plan.tls[1] if self.plan.tls else None))  # fmt: skip
             tasks = [
                 asyncio.create_task(self._pump(), name="pump"),
                 asyncio.create_task(server.serve(sockets=[server_socket]), name="http"),
-                asyncio.create_task(self._housekeeping(notifier), name="housekeeping"),
+                asyncio.create_task(self._housekeeping(systemd), name="housekeeping"),
                 *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
             ]
+            if self.plan.signatures.folders:
+                tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
             self.board.set_ready("")
-            self._say(f"http://{self.plan.host}:{self.port}/")
-            notifier.ready(f"watching {len(self.watches)} servers, {len(self._feeds)} logs")
+            self._say(f"{'https' if self.plan.tls else 'http'}://{self.plan.host}:{self.port}/")
+            if self._notifier is not None:
+                self._notifier.start()
+            systemd.ready(f"watching {len(self.watches)} servers, {len(self._feeds)} logs")
             await self._stop.wait()
-            notifier.stopping()
+            systemd.stopping()
             await self._shut_down(server, tasks)
 
     def stop(self) -> None:
@@ -129,6 +153,8 @@ class Daemon:
         http.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._drain()
+        if self._notifier is not None:
+            await asyncio.to_thread(self._notifier.stop)
         await asyncio.to_thread(self.ledger.close)
         if self._recorder is not None:
             self._recorder.close()
@@ -150,6 +176,16 @@ class Daemon:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
+
+    async def _watch_folders(self, systemd: Notifier) -> None:
+        """The operator's own signatures are read again when one changes; a bad one leaves what holds in force."""
+
+        async def once() -> None:
+            folders = [folder for folder in self.plan.signatures.folders if folder.is_dir()]
+            async for _ in awatch(*folders, stop_event=self._stop, debounce=500):
+                await self._hang_up(systemd)
+
+        await supervised("signatures", once, lambda _: None)
 
     async def _hang_up(self, notifier: Notifier) -> None:
         notifier.reloading()
@@ -181,33 +217,39 @@ class Daemon:
         raise PortTakenError(f"{self.plan.host}: no free port from {self.plan.port}")
 
     def _application(self) -> Any:
-        collector = BoardCollector(self.board, health=self._health)
+        collector = BoardCollector(self.board, health=self._health, signature_verdicts=self.plan.verdict_metrics)
         host = self.plan.host
         parts = Parts(
             board=self.board, ledger=self.ledger, library=lambda: self.library, collector=collector, broadcast=self._broadcast,
-            tokens=self._tokens, reload=self.reload, settings=WebSettings(is_loopback=host == "localhost" or is_loopback(host)),
+            tokens=self._tokens, reload=self.reload, settings=WebSettings(
+                is_loopback=host == "localhost" or is_loopback(host), external_url=self.plan.external_url,
+                allowed_hosts=self.plan.allowed_hosts, metrics_need_token=not self.plan.metrics_open,
+            ),
         )  # fmt: skip
         return create(parts)
 
     def _health(self) -> Health:
-        return Health(ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog)
+        told = self._notifier.health() if self._notifier is not None else None
+        return Health(ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog, notifications=told)
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
     def _open_watches(self) -> None:
-        known = self.ledger.positions()
+        known = {name: resume_from_json(value) for name, value in self.ledger.positions().items()}
+        hints = Hints()
         for server in self.plan.servers:
-            feeds = log_feeds(server, {name: resume_from_json(value) for name, value in known.items()})
+            feeds = log_feeds(server, known, hints)
             self._feeds |= {feed.name: feed for feed in feeds}
-            self.watches[server.name] = self._watch(server, {feed.name: feed.resume for feed in feeds})
+            self.watches[server.name] = self._watch(server, {feed.name: feed.resume for feed in feeds if feed.kind != "files"})
         self._gpu_feed = gpu_feed(self.plan)
 
     def _watch(self, server: ServerPlan, sources: dict[str, ResumeAt]) -> ServerWatch:
         started = replace(server.engine, daemon_started_s=self.ledger.first_started_s)
-        zone = server.zone or Zone.utc(certain=False)
+        zone = server.zone or machine_zone()
+        clock = LogClock() if self.plan.clock == "log" else WallClock()
         return ServerWatch(
-            replace(server, engine=started), self.library, self._patterns, self._clock, zone, sources=sources,
-            telemetry=self.plan.telemetry != "none",
+            replace(server, engine=started), self.library, self._patterns, clock, zone, sources=sources,
+            telemetry=self.plan.telemetry.startswith("replay:"),
         )  # fmt: skip
 
     async def _read(self, feed: Feed) -> None:
@@ -239,7 +281,7 @@ class Daemon:
                     break
                 changes += self._take(self._inbox.get_nowait())
             self._record(changes)
-            while self.ledger.backlog > _BACKLOG:
+            while self.ledger.backlog > _BACKLOG:  # noqa: ASYNC110 - the writer is a thread
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0)
 
@@ -252,8 +294,8 @@ class Daemon:
         changes: list[Change] = []
         if isinstance(item.event, Sample):
             self.board.add_sample(item.event)
-        if self._recorder is not None and isinstance(item.event, Sample | GpuEvent):
-            self._recorder.write(item.event)
+        if self._recorder is not None and item.source == "gpus" and isinstance(item.event, Sample | GpuEvent | Gap):
+            self._keep(item.event)
         for watch in watches:
             try:
                 changes += _feed(watch, item.event, time.time())
@@ -261,6 +303,15 @@ class Daemon:
                 self.board.count_engine_error()
                 log.exception("engine error", server=watch.plan.name, source=item.source, event_type=type(item.event).__name__)
         return changes
+
+    def _keep(self, event: Sample | GpuEvent | Gap) -> None:
+        """Write to the recording; a full disk ends the recording and nothing else."""
+        assert self._recorder is not None  # noqa: S101 - the caller asked
+        try:
+            self._recorder.write(event)
+        except OSError as error:
+            log.error("recording ended", part="record", error=str(error))
+            self._recorder = None
 
     def _record(self, changes: list[Change]) -> None:
         for change in changes:
@@ -273,12 +324,23 @@ class Daemon:
             self._positions |= moved
             self.ledger.commit(changes, moved)
 
+    def _record_updates(self) -> None:
+        """Counts and evidence of findings that go on firing: not each second's, or a long finding would fill the ledger."""
+        self._record([change for watch in self.watches.values() for change in watch.engine.findings.updates()])
+
     def _commit_positions(self) -> None:
         self._record([])
 
     def _committed(self, recorded: Any) -> None:
-        if recorded and self._loop is not None and not self._loop.is_closed():
+        if not recorded:
+            return
+        if self._notifier is not None:
+            self._notifier.wake()
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._broadcast.notify)
+
+    def _notify_fault(self, channel: str, fault: BaseException) -> None:
+        log.error("notification failed", part=channel, error=str(fault))
 
     def _ledger_state(self, state: Any) -> None:
         log.warning("ledger", durable=state.is_durable, because=state.because, do=state.do)
@@ -291,6 +353,10 @@ class Daemon:
             await asyncio.sleep(_HOUSEKEEPING_S)
             beats += 1
             self._settle()
+            if beats % _UPDATES_EVERY == 0:
+                self._record_updates()
+            if self.plan.clock == "wall":
+                self._record([change for watch in self.watches.values() for change in watch.unstick(time.monotonic())])
             for name, watch in self.watches.items():
                 run = watch.engine.run
                 ranks = run.load.by_rank() if run is not None else {}
@@ -306,19 +372,18 @@ class Daemon:
             taken = self._taken
 
     def _settle(self) -> None:
-        if isinstance(self._clock, LogClock) and not self._is_settled and self._inbox.empty():
+        if self.plan.clock == "log" and not self._is_settled and self._inbox.empty():
             if time.monotonic() - self._last_item_s < _SETTLE_S:
                 return
             self._is_settled = True
             self._record([change for watch in self.watches.values() for change in watch.settle()])
+            self._record_updates()
 
     async def reload(self) -> Reload:
         """Read the signatures again; refused whole if anything is wrong, so that a typo never blinds a running watchdog."""
-        loaded = await asyncio.to_thread(load, self.plan.signatures)
+        loaded = await asyncio.to_thread(self._load)
         if loaded.errors:
-            outcome = Reload(
-                was_successful=False, at_s=time.time(), error="; ".join(f.render().splitlines()[0] for f in loaded.errors[:3])
-            )
+            outcome = Reload(was_successful=False, at_s=time.time(), error="; ".join(f.render().splitlines()[0] for f in loaded.errors[:3]))
             log.error("reload refused", faults=len(loaded.errors), first=loaded.errors[0].render())
         else:
             patterns = await asyncio.to_thread(compile_patterns, loaded.library, "auto")
@@ -348,7 +413,7 @@ def _feed(watch: ServerWatch, event: Any, wall_s: float) -> list[Change]:
     if isinstance(event, Block):
         return watch.on_block(event, wall_s)
     if isinstance(event, Gap | Opened | Watermark) and event.source != "gpus":
-        return watch.on_event(event, wall_s)
+        return watch.on_event(event)
     return watch.on_observation(event, wall_s) if not hasattr(event, "after") else []
 
 

@@ -1,19 +1,22 @@
 """What the daemon is to do, as plain values: made from the configuration and the command line, passed down, never changed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..engine.settings import EngineSettings
+from ..library.load import Override
 from ..parse.zone import Zone
+from ..sinks.ledger_retention import Retention
+from ..sinks.notify.build import Settings as ChannelSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlan:
-    """One log of a server. `where` is a path, a glob, journal:UNIT, docker:NAME, cri:GLOB, kmsg or - (standard input)."""
+    """One log of a server. `where` is a path, a glob, journal:UNIT, docker:NAME, cri:GLOB, kmsg: or - (standard input)."""
 
     name: str
     where: str
-    format: str = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +25,21 @@ class ServerPlan:
 
     name: str
     logs: tuple[LogPlan, ...]
-    zone: Zone | None = None  # None: inferred from arrival
+    zone: Zone | None = None  # None: the machine's
     url: str | None = None  # for /server_info
     pid: int | None = None  # launcher, where discovery found one
+    probe: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
     engine: EngineSettings = field(default_factory=EngineSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignaturePlan:
+    """Which signatures, and what the operator changed in them."""
+
+    folders: tuple[Path, ...] = ()
+    disable: tuple[str, ...] = ()
+    override: Mapping[str, Override] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +48,18 @@ class Plan:
 
     servers: tuple[ServerPlan, ...]
     telemetry: str = "none"  # nvml, none, replay:FILE
+    sample_s: float = 1.0
     host: str = "127.0.0.1"
     port: int = 17853
     port_may_move: bool = False  # make run: the next free port, printed
+    external_url: str = ""
+    allowed_hosts: tuple[str, ...] = ()
+    metrics_open: bool = True
+    tls: tuple[str, str] | None = None  # certificate and key
     clock: str = "wall"
     state_dir: Path | None = None  # None: in memory
-    signatures: tuple[Path, ...] = ()
+    retention: Retention = field(default_factory=Retention)
+    signatures: SignaturePlan = field(default_factory=SignaturePlan)
     record: Path | None = None
-    probe_processes: bool = True
+    notify: tuple[ChannelSettings, ...] = ()
+    verdict_metrics: bool = False

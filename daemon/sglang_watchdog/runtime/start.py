@@ -1,12 +1,17 @@
-"""From the command line to a running daemon: plan, tokens, log, event loop."""
+"""From the command line to a running daemon: settings, plan, tokens, log, event loop."""
 
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final
 
 from ..config.about import version
+from ..config.faults import render_all
+from ..config.layers import configuration_files, configure
+from ..config.settings import Settings
 from ..model.finding import Change, FindingChanged, LineEvidence
 from ..model.words import State
 from ..parse.zone import UnknownZone, Zone
@@ -14,62 +19,113 @@ from ..sinks.web.security import OpenBindRefused
 from ..sinks.web.tokens import TokenScope, TokenStore, make
 from . import logging
 from .daemon import Daemon, PortTakenError
-from .plan import LogPlan, Plan, ServerPlan
+from .plan import Plan, ServerPlan
+from .planning import BadPlanError, log_plans, plan_of, tokens_of
 
-_PORT = 17853
+DEFAULT_CONFIG: Final = Path("/etc/sglang-watchdog/watchdog.yaml")
 
 
-class BadConfiguration(Exception):  # noqa: N818 - what it is, not that it is one
+class BadConfiguration(Exception):
     """The configuration cannot be used."""
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """The daemon cannot start here."""
 
 
 def start(options: argparse.Namespace, *, is_colour: bool) -> int:
     """Run until told to stop; the exit code."""
     logging.configure(verbose=options.verbose)
-    plan = plan_of(options)
-    text, token = make("local", [TokenScope.WRITE])
-    tokens = TokenStore([token])
-
-    def say(address: str) -> None:
-        print(f"status page  {address}", flush=True)
-        print(f"write token  {text}", flush=True)
-        for server in plan.servers:
-            print(f"watching     {server.name}: {', '.join(one.where for one in server.logs)}", flush=True)
-
+    settings = _settings(options)
     try:
-        daemon = Daemon(plan, version(), tokens=tokens, say=say, on_changes=printer(is_colour) if options.print_findings else None)
+        plan = plan_of(settings, port_may_move=options.next_free_port, servers=_servers(options, settings))
+        tokens = tokens_of(settings)
+    except BadPlanError as fault:
+        raise BadConfiguration(str(fault)) from None
+    if not plan.servers:
+        raise Refused(
+            "nothing to watch: no LOG, no servers in the configuration, and no SGLang server was found on this machine; "
+            "`sglang-watchdog doctor` says what was looked for"
+        )
+    own = None
+    if not tokens and not settings.needs_token:
+        own, token = make("local", [TokenScope.WRITE])
+        tokens = [token]
+    daemon_options: dict[str, Any] = {"on_changes": printer(is_colour) if options.print_findings else None}
+    try:
+        daemon = Daemon(plan, version(), tokens=TokenStore(tokens), say=_sayer(plan, own), **daemon_options)
         asyncio.run(daemon.run())
     except OpenBindRefused as fault:
-        raise Refused(str(fault)) from None
+        raise BadConfiguration(str(fault)) from None
     except PortTakenError as fault:
         raise Refused(f"{fault}; choose another with --listen, or --next-free-port") from None
     return 0
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
-    """The plan that the command line and the configuration files describe."""
-    host, port = _listen(options.listen)
-    zone = _zone(options.timezone)
-    logs = tuple(LogPlan(name=_name(where), where=where if where == "-" or ":" in where else str(Path(where).absolute())) for where in options.logs)
-    return Plan(
-        servers=(ServerPlan(name="sglang", logs=logs, zone=zone),) if logs else (),
-        telemetry=options.telemetry or "none",
-        host=host,
-        port=port,
-        port_may_move=options.next_free_port,
-        clock=options.clock or "wall",
-        state_dir=_state_dir(options.state_dir),
-        signatures=tuple(options.signatures),
-        record=options.record,
-    )
+def _sayer(plan: Plan, own: str | None) -> Callable[[str], None]:
+    def say(address: str) -> None:
+        # The token goes behind the #, which a browser never sends; only a person at a terminal gets to see it.
+        shown = f"{address}#token={own}" if own is not None and (sys.stdout.isatty() or plan.port_may_move) else address
+        print(f"status page  {shown}", flush=True)
+        for server in plan.servers:
+            print(f"watching     {server.name}: {', '.join(one.where for one in server.logs)}", flush=True)
+
+    return say
 
 
-def _name(where: str) -> str:
-    return "stdin" if where == "-" else Path(where).name
+def _settings(options: argparse.Namespace) -> Settings:
+    """Defaults, files, environment, flags.
+
+    Raises:
+        BadConfiguration: every fault, with file, line and column.
+    """
+    named = options.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() and not options.logs else [])
+    files = [file for path in named for file in configuration_files(path)]
+    flags: dict[str, tuple[tuple[str | int, ...], Any]] = {}
+    if options.telemetry:
+        flags["--telemetry"] = (("telemetry",), options.telemetry)
+    elif options.logs and not named:
+        flags["--telemetry"] = (("telemetry",), "nvml")
+    if options.listen:
+        flags["--listen"] = (("listen",), options.listen)
+    if options.clock:
+        flags["--clock"] = (("clock",), options.clock)
+    if options.signatures:
+        flags["--signatures"] = (("signatures", "paths"), [str(path) for path in options.signatures])
+    if options.record:
+        flags["--record"] = (("telemetry", "record"), str(options.record))
+    state = _state_dir(options, named=bool(named))
+    if state is not None:
+        flags["--state-dir"] = (("state_dir",), state)
+    configuration = configure(files, os.environ, flags)
+    if configuration.settings is None:
+        raise BadConfiguration("\n" + render_all(configuration.faults))
+    return configuration.settings
+
+
+def _state_dir(options: argparse.Namespace, *, named: bool) -> str | None:
+    """What the flag says; under systemd its state folder; without a configuration nothing is kept, unless asked."""
+    if options.state_dir is not None:
+        return str(options.state_dir)
+    systemd = os.environ.get("STATE_DIRECTORY")
+    if systemd:
+        return systemd.split(":")[0]
+    return None if named else "none"
+
+
+def _servers(options: argparse.Namespace, settings: Settings) -> tuple[ServerPlan, ...]:
+    """The logs of the command line as one server; without any, the servers that run here."""
+    if options.logs:
+        places = [where if where == "-" or where.split(":", 1)[0] in _SCHEMES else str(Path(where).absolute()) for where in options.logs]
+        return (ServerPlan(name="sglang", logs=log_plans("sglang", places, alone=True), zone=_zone(options.timezone)),)
+    if settings.servers:
+        return ()
+    from .discovery import discover
+
+    return discover()
+
+
+_SCHEMES: Final = frozenset({"journal", "docker", "cri", "kmsg"})
 
 
 def _zone(text: str | None) -> Zone | None:
@@ -81,43 +137,32 @@ def _zone(text: str | None) -> Zone | None:
         raise BadConfiguration(f"--timezone: {fault}") from None
 
 
-def _listen(text: str | None) -> tuple[str, int]:
-    if text is None:
-        return "127.0.0.1", _PORT
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise BadConfiguration(f"--listen {text}: write it like 127.0.0.1:17853 or [::1]:17853")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _state_dir(text: str | None) -> Path | None:
-    if text == "none":
-        return None
-    if text is not None:
-        return Path(text)
-    systemd = os.environ.get("STATE_DIRECTORY")
-    if systemd:
-        return Path(systemd.split(":")[0])
-    return None
-
-
 def printer(is_colour: bool) -> Callable[[list[Change]], None]:
-    """Prints findings as they come: state, severity, title, the first evidence."""
+    """Prints findings as they come: state, severity, title, summary, cause, the first line of evidence."""
     codes = {"critical": "31;1", "warning": "33;1", "info": "36"}
+    titles: dict[str, str] = {}
+    explained: set[tuple[str, str]] = set()
 
     def show(changes: list[Change]) -> None:
         for change in changes:
-            if not isinstance(change, FindingChanged) or change.was is change.finding.state:
+            if not isinstance(change, FindingChanged):
                 continue
             finding = change.finding
+            titles[finding.id] = finding.title
+            if change.was is finding.state:
+                cause = finding.explained_by
+                if cause is not None and cause in titles and finding.state is State.FIRING and (finding.id, cause) not in explained:
+                    explained.add((finding.id, str(cause)))
+                    print(f"{'explained':<18}{finding.title}: because {titles[str(cause)]}", flush=True)
+                continue
             word = f"{finding.state.value:<9}{finding.severity.value.upper():<9}"
             if is_colour:
                 word = f"\x1b[{codes[finding.severity.value]}m{word}\x1b[0m"
-            lines = [f"{word}{finding.title}", f"{'':18}{finding.summary}"]
-            quoted = [item for item in finding.evidence if isinstance(item, LineEvidence)]
-            if finding.state is State.FIRING and quoted:
-                lines.append(f"{'':18}{quoted[0].source}:{quoted[0].line}: {quoted[0].text[:140]}")
-            print("\n".join(lines), flush=True)
+            print(f"{word}{finding.title}", flush=True)
+            if finding.state is State.FIRING:
+                print(f"{'':18}{finding.summary}", flush=True)
+                quoted = [item for item in finding.evidence if isinstance(item, LineEvidence)]
+                if quoted:
+                    print(f"{'':18}{quoted[0].source}:{quoted[0].line}: {quoted[0].text[:140]}", flush=True)
 
     return show
-

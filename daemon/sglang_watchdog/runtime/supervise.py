@@ -24,7 +24,7 @@ async def supervised(name: str, run: Callable[[], Awaitable[None]], failed: Call
             return
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a part dies of, the others go on; it is said and counted
+        except Exception as error:
             text = f"{type(error).__name__}: {error}"
             failed(text)
             log.error("part failed", part=name, error=text, retry_s=wait_s, exc_info=wait_s == _FIRST_WAIT_S)

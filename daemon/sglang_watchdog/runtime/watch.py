@@ -1,5 +1,6 @@
 """One watched server: its scanners and its engine, fed with what its sources deliver. Synchronous; the pump calls it."""
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from typing import Any
 from ..engine.engine import Engine
 from ..engine.runs import RunState
 from ..model.finding import Change
-from ..model.observation import Gap, Observation, Opened, Tally, Watermark
+from ..model.observation import Gap, Observation, Opened, Sample, Tally, Watermark
 from ..model.signature import Library
 from ..parse.zone import Zone
 from ..scan.patterns import PatternSet
@@ -19,6 +20,7 @@ from .clock import LogClock, WallClock
 from .plan import ServerPlan
 
 _REMEMBERED_BLOCKS = 256
+_STUCK_S = 15.0  # a readable source moves its watermark every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class _Log:
     sglang_lines: int = 0
     gaps: list[Gap] = field(default_factory=list)
     last_line_s: float | None = None
+    heard_s: float | None = None  # monotonic clock: the last block or watermark
+    is_waited_for: bool = True
     from_start: bool | None = None
 
 
@@ -77,10 +81,11 @@ class ServerWatch:
         self.zone = zone
         self.engine = Engine(library, server=plan.name, settings=plan.engine)
         self._clock = clock
-        self._library = library
+        self._library, self._patterns = library, patterns
         self.logs: dict[str, _Log] = {}
         for name, resume in sources.items():
             self.add_log(name, resume, patterns)
+        self._samples_come = telemetry
         if telemetry:
             self.engine.announce("gpus")
 
@@ -90,8 +95,11 @@ class ServerWatch:
         self.engine.announce(name)
 
     def on_block(self, block: Block, wall_s: float) -> list[Change]:
-        """Scan a block and feed what was recognised."""
+        """Scan a block and feed what was recognised. A file that joins a pattern later is taken up here."""
+        if block.source not in self.logs:
+            self.add_log(block.source, ResumeAt(None), self._patterns)
         log = self.logs[block.source]
+        self._hear(log, block.source)
         if log.generation is None:
             log.generation = block.generation
         elif block.generation != log.generation:
@@ -108,10 +116,12 @@ class ServerWatch:
         self._note_run(before)
         return changes
 
-    def on_event(self, event: Gap | Opened | Watermark, wall_s: float) -> list[Change]:
+    def on_event(self, event: Gap | Opened | Watermark) -> list[Change]:
         """A gap, a new file, or "read to the end at that time"."""
         log = self.logs.get(event.source)
         if isinstance(event, Watermark):
+            if log is not None:
+                self._hear(log, event.source)
             moved = self._clock.watermark(event.source, event.at_s)
             return self.engine.feed(moved) if moved is not None else []
         if isinstance(event, Gap):
@@ -121,9 +131,32 @@ class ServerWatch:
             return self.engine.feed(event)
         return []  # the scanner says Opened itself, with the format that it found
 
+    def _hear(self, log: _Log, name: str) -> None:
+        log.heard_s = time.monotonic()
+        if not log.is_waited_for:
+            log.is_waited_for = True
+            self.engine.announce(name)
+
+    def unstick(self, now_s: float) -> list[Change]:
+        """Wait no longer for a log that can say nothing (missing, unreadable, a child that hangs): the others go on."""
+        changes: list[Change] = []
+        for name, log in self.logs.items():
+            log.heard_s = log.heard_s if log.heard_s is not None else now_s
+            if log.is_waited_for and now_s - log.heard_s > _STUCK_S:
+                log.is_waited_for = False
+                changes += self.engine.withdraw(name)
+        return changes
+
     def on_observation(self, observation: Observation, wall_s: float) -> list[Change]:
         """Samples, probes, processes, commands."""
+        if isinstance(observation, Gap):
+            # No driver, a hung one, a missing recording: the log must not wait for samples that do not come.
+            self._samples_come = False
+            return self.engine.feed(observation) + self.engine.withdraw(observation.source)
         at_s = getattr(observation, "at_s", None)
+        if isinstance(observation, Sample) and not self._samples_come:
+            self._samples_come = True
+            self.engine.announce(observation.source)
         if at_s is not None and not isinstance(observation, Watermark):
             self._clock.newest(at_s, wall_s)
         return self.engine.feed(observation)
@@ -135,7 +168,7 @@ class ServerWatch:
 
     def reload(self, library: Library, patterns: PatternSet) -> list[Change]:
         """Judge with a new library from here on; what scanners carry from line to line stays."""
-        self._library = library
+        self._library, self._patterns = library, patterns
         for log in self.logs.values():
             log.scanner.use(patterns)
         return self.engine.reload(library)

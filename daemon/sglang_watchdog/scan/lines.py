@@ -11,6 +11,8 @@ from ..parse.framing import Unwrapped
 class Lines(Protocol):
     """Answers for the start of any line of one text; cheapest when asked in ascending order."""
 
+    has_times: bool
+
     def position(self, start: int) -> Position:
         """Return where the line that begins at index `start` of the text stands in its source."""
 
@@ -20,6 +22,8 @@ class Lines(Protocol):
 
 class PlainLines:
     """The text is the source's own bytes."""
+
+    has_times = False
 
     def __init__(self, source: str, text: bytes, offset: int, line: int) -> None:
         self._source = source
@@ -43,6 +47,8 @@ class PlainLines:
 class CleanedLines:
     """The text is the source's bytes without colours and NULs: line numbers hold, offsets come from the raw bytes."""
 
+    has_times = False
+
     def __init__(self, source: str, text: bytes, raw: bytes, offset: int, line: int) -> None:
         self._plain = PlainLines(source, text, 0, 0)
         self._source = source
@@ -59,6 +65,8 @@ class CleanedLines:
 
 class FramedLines:
     """The text was unwrapped from a framing."""
+
+    has_times = True
 
     def __init__(self, source: str, unwrapped: Unwrapped) -> None:
         self._source = source

@@ -52,13 +52,16 @@ class Marker:
             own[BAR_FAST]: Why.BAR,
         }
 
-    def marks(self, text: bytes) -> list[Mark]:
-        """Return the marks of a text in the order of its lines."""
+    def marks(self, text: bytes, *, has_times: bool) -> tuple[list[Mark], int]:
+        """Return the marks of a text in the order of its lines, and how many of its access lines have no stamp.
+
+        `has_times`: the framing dates each line.
+        """
         marks: list[Mark] = []
-        _mark_common(text, marks)
+        bare = _mark_common(text, marks, has_times=has_times)
         self._mark_found(text, marks)
         marks.sort()
-        return marks
+        return marks, bare
 
     def _mark_found(self, text: bytes, marks: list[Mark]) -> None:
         marked: set[tuple[int, int]] = set()
@@ -76,14 +79,14 @@ class Marker:
         marks.extend((start, Why.PATTERNS, found) for start, found in indices.items())
 
 
-def _mark_common(text: bytes, marks: list[Mark]) -> None:
-    """Mark batch and access lines; answers of the same time, kind and status are counted at the first of them.
+def _mark_common(text: bytes, marks: list[Mark], *, has_times: bool) -> int:
+    """Mark batch and access lines, answers of the same time, kind and status at the first of them; return the bare ones.
 
-    An access line without a stamp (up to 0.3.6) has the time of the line before; where that one is not of the common
-    forms it is looked up later, once for each run of such lines.
+    An access line without a stamp (up to 0.3.6) has its framing's time, or that of the line before; where that one is
+    not of the common forms it is looked up later, once for each run of such lines.
     """
     counted: dict[tuple[bytes | int, str, bytes], list[Any]] = {}
-    batches = accesses = 0
+    batches = accesses = bare = 0
     time_of: bytes | int = b""  # of the common line before: its stamp, or where a run without stamps begins
     end = -2
     for found in COMMON.finditer(text):
@@ -91,8 +94,10 @@ def _mark_common(text: bytes, marks: list[Mark]) -> None:
         start = found.start()
         if stamp is not None:
             time_of = stamp
-        elif start > end + 1:
-            time_of = start
+        else:
+            bare += 1
+            if has_times or start > end + 1:
+                time_of = start
         end = found.end()
         if batch is not None:
             batches += 1
@@ -109,6 +114,7 @@ def _mark_common(text: bytes, marks: list[Mark]) -> None:
         marks.extend((start, Why.BATCH, None) for start in _unusual(text, _BATCH))
     if text.count(b" HTTP/") != accesses:
         marks.extend((start, Why.ACCESS, None) for start in _unusual(text, _ACCESS))
+    return bare
 
 
 def _unusual(text: bytes, needle: re.Pattern[bytes]) -> Iterator[int]:

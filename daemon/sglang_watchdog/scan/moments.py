@@ -84,7 +84,7 @@ def _stamp_of(text: Text, begin: int, end: int) -> bytes:
     data = text.bytes
     if prefix := PREFIX.match(data, begin, end):
         return prefix[1]
-    if data[begin] in b" \t\n" and data.find(b"\r", begin, end) < 0 and data.find(b"][", begin, end) < 0:
+    if data[begin] in b" \t\n" and data.find(b"\r", begin, end) < 0 and data.find(b"%|", begin, end) < 0:
         return b""  # the body of a traceback
     record = text.record(begin)
     if not record.stamp and text.may_be_odd(begin, record) and (odd := split_odd(record.text)) is not None:

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..model.signature import Library, Pattern
 from .literals import Literal, is_anchored, required
 from .search import Search, build_search
 
-_BATCH_HEADS: Final = ("Prefill batch", "Decode batch")
+PREFILL: Final = "Prefill batch"
+DECODE: Final = "Decode batch"
 
 # What the scanner itself looks for, beside the library's patterns.
 DUMP: Final = Literal(b"server_args=")
@@ -70,7 +71,7 @@ class PatternSet:
     """All patterns of a library and the search that finds the lines worth checking.
 
     `patterns_of[i]` are the indices of the patterns whose literal is number i of the search; `always` those without any
-    literal; `on_batches` those aimed at batch lines, which are far too many to search for.
+    literal; `on_prefill` and `on_decode` those that may match batch lines, which are far too many to search for.
     """
 
     compiled: tuple[Compiled, ...]
@@ -78,7 +79,8 @@ class PatternSet:
     patterns_of: tuple[tuple[int, ...], ...]
     own: Mapping[Literal, int]
     always: tuple[int, ...]
-    on_batches: tuple[int, ...]
+    on_prefill: tuple[int, ...]
+    on_decode: tuple[int, ...]
 
 
 def compile_patterns(library: Library, engine: str = "auto") -> PatternSet:
@@ -91,12 +93,11 @@ def compile_patterns(library: Library, engine: str = "auto") -> PatternSet:
     compiled = tuple(compile_pattern(pattern) for pattern in library.patterns.values())
     wanted: dict[Literal, list[int]] = {literal: [] for literal in OWN}
     always: list[int] = []
-    on_batches: list[int] = []
     for index, one in enumerate(compiled):
-        if is_aimed_at_batches(one.pattern):
-            on_batches.append(index)
+        others = tuple(text for text in one.pattern.starts if not text.startswith((PREFILL, DECODE)))
+        if one.pattern.starts and not others:
             continue
-        clause = required(one.pattern)
+        clause = required(replace(one.pattern, starts=others))
         if not clause:
             always.append(index)
         for literal in clause:
@@ -108,17 +109,13 @@ def compile_patterns(library: Library, engine: str = "auto") -> PatternSet:
         tuple(tuple(wanted[literal]) for literal in literals),
         {literal: literals.index(literal) for literal in OWN},
         tuple(always),
-        tuple(on_batches),
+        _aimed_at(PREFILL, compiled),
+        _aimed_at(DECODE, compiled),
     )
 
 
-def is_aimed_at_batches(pattern: Pattern) -> bool:
-    """Whether a pattern can match nothing but `Prefill batch` and `Decode batch` lines."""
-    return bool(pattern.starts) and not pattern.ignore_case and all(_is_batch_start(text) for text in pattern.starts)
-
-
-def _is_batch_start(text: str) -> bool:
-    return any(text.startswith(head) for head in _BATCH_HEADS)
+def _aimed_at(head: str, compiled: Sequence[Compiled]) -> tuple[int, ...]:
+    return tuple(at for at, one in enumerate(compiled) if any(text.startswith(head) for text in one.pattern.starts))
 
 
 def literals_of(patterns: Sequence[Pattern]) -> tuple[Literal, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..model.finding import Release
-from ..model.observation import Batch, Dump, Hit, LogObservation, Position, Progress
+from ..model.observation import Dump, Hit, LogObservation, Position, Progress
 from ..parse.access import Answer, answer_of
 from ..parse.batch import BatchReader, read_batch
 from ..parse.progress import last_bar
@@ -16,10 +16,11 @@ from ..parse.release import inferred_release
 from ..parse.server_args import read_server_args
 from ..parse.stamp import StampReader
 from .answers import AnswerCounts
+from .batches import make_batch
 from .lines import Lines
 from .marks import Marker
 from .moments import Moments, Text, line_at
-from .patterns import TRACEBACK, Compiled, PatternSet
+from .patterns import DECODE, TRACEBACK, Compiled, PatternSet
 from .tracebacks import Tracebacks
 
 _QUOTED: Final = 2000  # characters
@@ -48,7 +49,7 @@ class ReleaseTable:
         return inferred_release(args, self.fields, self.releases, form=form) if complete else Release()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Line:
     """A record with the texts in which patterns may match."""
 
@@ -58,6 +59,7 @@ class _Line:
     any_pattern: tuple[str, ...]
     undated_only: tuple[str, ...]  # for patterns that may match lines without SGLang's prefix
     is_odd: bool = False
+    is_clean: bool | None = None  # None: not looked at yet
 
     def texts_for(self, one: Compiled) -> tuple[str, ...]:
         """Return the texts in which a pattern may match.
@@ -115,7 +117,9 @@ class TextReader:
         self.moments.begin()
         self.counts.sglang += _count_prefixed(data)
         take = (self._dump, self._traceback, self._bar, self._batch, self._access, self._pattern_hits)
-        for start, why, what in self._marker.marks(data):
+        marks, bare_answers = self._marker.marks(data, has_times=lines.has_times)
+        self.counts.sglang += bare_answers
+        for start, why, what in marks:
             take[why](text, start, what)
         self.moments.before(text, len(data))
         self._tracebacks.advance(data, self._base, len(data))
@@ -136,10 +140,8 @@ class TextReader:
         rank = ranks[1:].decode("ascii")
         quoted = found[0][:_QUOTED].decode("utf-8", "replace")
         position = text.lines.position(start)
-        self._out.append(
-            Batch(at_s=at_s, position=position, rank=rank, text=quoted, is_decode=kind == b"Decode", extra=extra, **known)  # type: ignore[arg-type]
-        )
-        if self._patterns.on_batches:
+        self._out.append(make_batch(at_s, position, rank, quoted, kind == b"Decode", known, extra))
+        if self._patterns.on_decode if kind == b"Decode" else self._patterns.on_prefill:
             self._batch_pattern_hits(at_s, position, rank, quoted, quoted[found.start(3) - start :])
 
     def _unusual_batch(self, text: Text, start: int) -> _UnusualBatch | None:
@@ -148,9 +150,7 @@ class TextReader:
             found = read_batch(record.message)
             if found is None:
                 return None
-            return _UnusualBatch(
-                found.is_decode, found.known, found.extra, record.text, record.message, record.stamp, record.rank
-            )
+            return _UnusualBatch(found.is_decode, found.known, found.extra, record.text, record.message, record.stamp, record.rank)
         if not text.may_be_odd(start, record) or (odd := split_odd(record.text)) is None:
             return None
         for message in odd.messages:
@@ -162,23 +162,14 @@ class TextReader:
     def _add_batch(self, text: Text, start: int, line: _UnusualBatch) -> None:
         at_s, _ = self.moments.of(text, start, line.stamp)
         position = text.lines.position(start)
-        self._out.append(
-            Batch(
-                at_s=at_s,
-                position=position,
-                rank=line.rank,
-                text=self._quote(line.text),
-                is_decode=line.is_decode,
-                extra=line.extra,
-                **line.known,  # type: ignore[arg-type]
-            )
-        )
+        quoted = self._quote(line.text)
+        self._out.append(make_batch(at_s, position, line.rank, quoted, line.is_decode, line.known, line.extra))
         message = line.message.decode("utf-8", "replace")
-        self._batch_pattern_hits(at_s, position, line.rank, self._quote(line.text), message)
+        self._batch_pattern_hits(at_s, position, line.rank, quoted, message)
 
     def _batch_pattern_hits(self, at_s: float | None, position: Position, rank: str, text: str, message: str) -> None:
         """Patterns aimed at batch lines: one hit for each second and rank, for the numbers come as Batch anyway."""
-        for index in self._patterns.on_batches:
+        for index in self._patterns.on_decode if message.startswith(DECODE) else self._patterns.on_prefill:
             if at_s is not None and self._batch_hits.get((index, rank)) == int(at_s):
                 continue
             one = self._patterns.compiled[index]
@@ -187,9 +178,7 @@ class TextReader:
                 continue
             if at_s is not None:
                 self._batch_hits[index, rank] = int(at_s)
-            self._out.append(
-                Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures)
-            )
+            self._out.append(Hit(at_s=at_s, position=position, pattern=one.pattern.id, rank=rank, text=text, captures=captures))
 
     # --- HTTP answers
 
@@ -202,6 +191,7 @@ class TextReader:
         if record.form is Form.ACCESS:
             found = answer_of(record.message)
             if found is not None:
+                self.counts.sglang += not record.stamp
                 self._add_answer(text, start, record.stamp, found, 1)
         elif text.may_be_odd(start, record) and (odd := split_odd(record.text)) is not None:
             found = next(filter(None, map(answer_of, odd.messages)), None)
@@ -211,8 +201,6 @@ class TextReader:
 
     def _add_answer(self, text: Text, start: int, stamp: bytes, answer: Answer, count: int) -> None:
         at_s, _ = self.moments.of(text, start, stamp)
-        if not stamp:
-            self.counts.sglang += count
         self._answers.add(self._out, at_s, text.lines.position(start), answer, count)
 
     # --- bars, tracebacks, dumps
@@ -227,11 +215,7 @@ class TextReader:
         self._last_bar = (bar.what, bar.done, bar.total)
         at_s, _own = self.moments.of(text, start, b"")
         position = text.lines.position(start)
-        self._out.append(
-            Progress(
-                at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s
-            )
-        )
+        self._out.append(Progress(at_s=at_s, position=position, what=bar.what, done=bar.done, total=bar.total, elapsed_s=bar.elapsed_s))
 
     def _traceback(self, text: Text, start: int, _: None) -> None:
         record = text.record(start)
@@ -282,10 +266,10 @@ class TextReader:
             return
         line = self._matchable(text, start, record)
         hits: list[tuple[Compiled, Mapping[str, str]]] = []
-        for index in sorted(set(indices)):
+        for index in sorted(set(indices).difference(self._on_batches(record.message))):
             one = self._patterns.compiled[index]
             for message in line.texts_for(one):
-                captures = self._match(one, message)
+                captures = self._match(one, message, line)
                 if captures is not None:
                     hits.append((one, captures))
                     break
@@ -293,6 +277,12 @@ class TextReader:
             if line.is_odd:
                 self._count_odd()
             self._add_hits(text, start, line, hits)
+
+    def _on_batches(self, message: bytes) -> tuple[int, ...]:
+        """Return the patterns that were looked at already when the line was read as a batch line."""
+        if message.startswith((b"Prefill batch", b"Decode batch")):
+            return self._patterns.on_prefill + self._patterns.on_decode
+        return ()
 
     def _matchable(self, text: Text, start: int, record: Record) -> _Line:
         message = record.message.decode("utf-8", "replace")
@@ -304,9 +294,7 @@ class TextReader:
             return _Line(record, odd.stamp or record.stamp, odd.rank, guessed, texts, is_odd=True)
         return _Line(record, record.stamp, record.rank, (), texts)
 
-    def _add_hits(
-        self, text: Text, start: int, line: _Line, hits: list[tuple[Compiled, Mapping[str, str]]]
-    ) -> None:
+    def _add_hits(self, text: Text, start: int, line: _Line, hits: list[tuple[Compiled, Mapping[str, str]]]) -> None:
         at_s, dated = self.moments.of(text, start, line.stamp)
         header, rank = None, line.rank
         if not line.stamp and line.record.form is Form.BARE:
@@ -314,7 +302,8 @@ class TextReader:
             joined = self._tracebacks.around(text.bytes, text.base, start, dated_at=self.moments.dated_at)
             if joined is not None:
                 header, rank = joined.header, joined.rank
-        position, quoted = text.lines.position(start), self._quote(line.record.text)
+        position = text.lines.position(start)
+        quoted = _cut(line.record.text.decode("utf-8", "replace")) if line.is_clean else self._quote(line.record.text)
         for one, captures in hits:
             self._out.append(
                 Hit(
@@ -333,23 +322,30 @@ class TextReader:
 
     def _quote(self, text: bytes) -> str:
         """Return a record as it may be shown: decoded, redacted, cut."""
-        quoted = self._redact(text[: 4 * _QUOTED].decode("utf-8", "replace"))
-        return quoted if len(quoted) <= _QUOTED else quoted[: _QUOTED - 1] + "…"
+        return _cut(self._redact(text[: 4 * _QUOTED].decode("utf-8", "replace")))
 
-    def _match(self, one: Compiled, message: str) -> Mapping[str, str] | None:
+    def _match(self, one: Compiled, message: str, line: _Line) -> Mapping[str, str] | None:
         """Match a message, with the captures of its redacted form. What a user wrote is no match for a pattern anywhere."""
         captures = one.match(message)
-        if captures is None or (one.is_anchored and not captures):
+        if captures is None or (one.is_anchored and not captures) or self._is_clean(line):
             return captures
-        clean = self._redact(message)
-        if clean == message:
-            return captures
-        seen = one.match(clean)
+        seen = one.match(self._redact(message))
         return {} if seen is None and one.is_anchored else seen
+
+    def _is_clean(self, line: _Line) -> bool:
+        """Whether redaction leaves a record as it is."""
+        if line.is_clean is None:
+            whole = line.record.text.decode("utf-8", "replace")
+            line.is_clean = self._redact(whole) == whole
+        return line.is_clean
 
     def _count_odd(self) -> None:
         self.counts.odd += 1
         self.counts.sglang += 1
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _QUOTED else text[: _QUOTED - 1] + "…"
 
 
 def _count_prefixed(text: bytes) -> int:

@@ -29,7 +29,13 @@ class Scanner:
     """
 
     def __init__(
-        self, library: Library, source: str, *, zone: Zone, format: str = "auto", engine: str = "auto",
+        self,
+        library: Library,
+        source: str,
+        *,
+        zone: Zone,
+        format: str = "auto",
+        engine: str = "auto",
         patterns: PatternSet | None = None,
     ) -> None:
         if format not in FORMATS:
@@ -42,9 +48,9 @@ class Scanner:
         self._reader = TextReader(
             patterns or compile_patterns(library, engine), self._stamps, ReleaseTable(library.release_fields, library.releases)
         )
-        self._expected = -1          # offset at which the next block continues this one; -1: nothing was read yet
+        self._expected = -1  # offset at which the next block continues this one; -1: nothing was read yet
         self._torn = _Torn()
-        self._skips_line = False     # the rest of a line that was given up is nobody's message
+        self._skips_line = False  # the rest of a line that was given up is nobody's message
 
     @property
     def zone(self) -> Zone:
@@ -132,8 +138,13 @@ class Scanner:
         at_s = self._reader.moments.carried_s or next((one.at_s for one in reversed(out[begin_s:]) if one.at_s is not None), None)
         out.append(
             Tally(
-                at_s=at_s, source=self.source, lines=block.count(b"\n") + (not block.endswith(b"\n")), bytes=size,
-                sglang_lines=counts.sglang, odd_lines=counts.odd, first_position=Position(self.source, line, offset),
+                at_s=at_s,
+                source=self.source,
+                lines=block.count(b"\n") + (not block.endswith(b"\n")),
+                bytes=size,
+                sglang_lines=counts.sglang,
+                odd_lines=counts.odd,
+                first_position=Position(self.source, line, offset),
             )
         )
 

@@ -30,7 +30,9 @@ def build_search(literals: Sequence[Literal], engine: str = "auto") -> Search:
         NoSuchEngine: with the names that would do.
     """
     kinds: dict[str, type[HyperscanSearch] | type[Re2Search] | type[PlainSearch]] = {
-        "hyperscan": HyperscanSearch, "re2": Re2Search, "plain": PlainSearch,
+        "hyperscan": HyperscanSearch,
+        "re2": Re2Search,
+        "plain": PlainSearch,
     }
     if engine != "auto":
         if engine not in kinds:

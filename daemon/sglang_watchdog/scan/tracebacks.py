@@ -17,7 +17,7 @@ _LAST_LINE: Final = re.compile(
     rb"|[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Empty|Full|Warning)\r?$)",
     re.MULTILINE,
 )
-_LONGEST: Final = 256 * 1024   # bytes; a traceback without a last line is given up
+_LONGEST: Final = 256 * 1024  # bytes; a traceback without a last line is given up
 _MOST_OPEN: Final = 64
 
 
@@ -25,10 +25,10 @@ _MOST_OPEN: Final = 64
 class Traceback:
     """One traceback. Positions of its lines are counted in scanned bytes since the source began."""
 
-    header: Position | None      # None: it began without a dated line (a process that never got to log)
+    header: Position | None  # None: it began without a dated line (a process that never got to log)
     rank: str
     began: int
-    ended: int = -1              # where its last line begins
+    ended: int = -1  # where its last line begins
 
 
 class Tracebacks:
@@ -37,7 +37,7 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: list[Traceback] = []
         self._closed: Traceback | None = None
-        self._searched = 0       # no last line is left undiscovered before this point
+        self._searched = 0  # no last line is left undiscovered before this point
 
     def begin(self, text: bytes, base: int, start: int, owner: tuple[Position, str] | None, *, dated_at: int) -> None:
         """Take the line at `start` that holds `Traceback`; `owner` is its record if it is dated, else None."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 from sglang_watchdog.sources.block import Block
@@ -37,7 +37,7 @@ class TailSource:
         self._looked_at = ""
         self._is_hinted = False
 
-    async def events(self) -> AsyncIterator[TailEvent]:
+    async def events(self) -> AsyncGenerator[TailEvent, None]:
         """Yield blocks, gaps and watermarks for ever; the next read waits until the consumer comes back for more."""
         subscription = self._hints.subscribe() if self._hints is not None else Subscription(None)
         try:
@@ -74,7 +74,7 @@ class TailSource:
 
     @property
     def position(self) -> TailPosition:
-        """Where to resume, behind everything yielded."""
+        """Where to resume, behind everything read. What was dealt with is told by `after` of the blocks and moves."""
         return self._tail.position
 
     def status(self) -> SourceStatus:

@@ -94,6 +94,7 @@ class LogFile:
             )
             log = cls(opened, placed, limits)
             log._verify_all()
+            log._learn_head()
         except BaseException:
             opened.close()
             raise
@@ -129,6 +130,21 @@ class LogFile:
         """Bytes in the file now; None for packed files."""
         return self._bytes.stat().st_size if isinstance(self._bytes, PlainBytes) else None
 
+    def mark_anew(self, generation: int) -> FileMark:
+        """Return the mark of the opened file as if nothing of it had been read."""
+        head = self._bytes.read(HEAD_BYTES, 0)
+        return FileMark(
+            path=self.mark.path, device=self.mark.device, inode=self.mark.inode, generation=generation,
+            head=_digest(head), head_length=len(head), modified_ns=self._bytes.stat().st_mtime_ns,
+        )
+
+    def begin_anew(self, generation: int) -> None:
+        """Read the opened file again from its first byte, as another one."""
+        self.mark = self.mark_anew(generation)
+        self._head, self._tail = b"", b""
+        self._held_since_s = None
+        self._learn_head()
+
     def close(self) -> None:
         """Let go of the file."""
         self._bytes.close()
@@ -143,6 +159,12 @@ class LogFile:
             raise Changed("the bytes before the mark differ")
         if mark.offset and not self._bytes.read(1, mark.offset - 1):
             raise Changed("the file is shorter than the mark")
+
+    def _learn_head(self) -> None:
+        """Know the file by its first bytes from the moment it is opened, also before they are delivered."""
+        if len(self._head) < HEAD_BYTES:
+            self._head = self._bytes.read(HEAD_BYTES, 0)
+            self.mark = replace(self.mark, head=_digest(self._head), head_length=len(self._head))
 
     def read(self, now_s: float, *, to_the_end: bool = False) -> Lines | LeftOut | None:
         """Return the next lines, or None when nothing is ready; `to_the_end` hands over a half line at once.

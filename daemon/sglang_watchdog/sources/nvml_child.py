@@ -21,19 +21,7 @@ from typing import Any, Final
 
 from .nvml_calls import PAGE_BYTES, Calls, Trouble, trouble
 from .nvml_processes import ProcessNames
-from .nvml_quantities import (
-    FAST,
-    RARE,
-    RARE_FIELDS,
-    SLOW,
-    SLOW_FIELDS,
-    DriverGone,
-    GpuLost,
-    GpuReader,
-    Nvml,
-    Reading,
-    StaleHandle,
-)
+from .nvml_quantities import FAST, RARE, RARE_FIELDS, SLOW, SLOW_FIELDS, DriverGone, GpuLost, GpuReader, Nvml, Reading, StaleHandle
 
 _SLOW_EVERY: Final = 10  # ticks
 _RARE_EVERY: Final = 60
@@ -79,8 +67,8 @@ class Gpu:
 class Sampler:
     """All GPUs of this node, tick by tick. Not for use by more than one thread, events apart."""
 
-    def __init__(self, nvml: Nvml, calls: Calls, emit: Emit, *, skip: dict[int, tuple[str, float]]) -> None:
-        """`skip`: GPU index to (why, seconds): GPUs in whose calls an earlier process hung."""
+    def __init__(self, nvml: Nvml, calls: Calls, emit: Emit, *, skip: dict[int, tuple[str, float]], gpm: bool = True) -> None:
+        """`skip`: GPU index to (why, seconds): GPUs in whose calls an earlier process hung. `gpm` False: leave it alone."""
         self._nvml = nvml
         self._calls = calls
         self._emit = emit
@@ -89,6 +77,7 @@ class Sampler:
         self._ticks = 0
         self._gpus: list[Gpu] = []
         self._skip = skip
+        self._gpm = gpm
 
     def start(self) -> None:
         """Open NVML and all GPUs, and say hello.
@@ -122,7 +111,7 @@ class Sampler:
             uuid = calls(index, "nvmlDeviceGetUUID", nvml.nvmlDeviceGetUUID, handle)
             name = calls(index, "nvmlDeviceGetName", nvml.nvmlDeviceGetName, handle)
             reader = GpuReader(nvml, calls, index, handle, uuid, name)
-            reader.start()
+            reader.start(gpm=self._gpm)
         except nvml.NVMLError as error:
             if trouble(error) is Trouble.GONE:
                 raise DriverGone(str(error)) from error
@@ -160,8 +149,7 @@ class Sampler:
             except (nvml.NVMLError, AttributeError) as error:
                 told[key] = f"unknown ({error})"
         gpus = [
-            {"gpu": gpu.index, "uuid": gpu.uuid, "name": gpu.name, **({"error": gpu.bench.error} if gpu.bench else {})}
-            for gpu in self._gpus
+            {"gpu": gpu.index, "uuid": gpu.uuid, "name": gpu.name, **({"error": gpu.bench.error} if gpu.bench else {})} for gpu in self._gpus
         ]
         self._emit({"kind": "hello", **told, "gpus": gpus})
 
@@ -259,11 +247,7 @@ class Sampler:
     def _mig_instances(self, reader: GpuReader) -> list[str]:
         nvml, found = self._nvml, []
         try:
-            for place in range(
-                self._calls(
-                    reader.index, "nvmlDeviceGetMaxMigDeviceCount", nvml.nvmlDeviceGetMaxMigDeviceCount, reader.handle
-                )
-            ):
+            for place in range(self._calls(reader.index, "nvmlDeviceGetMaxMigDeviceCount", nvml.nvmlDeviceGetMaxMigDeviceCount, reader.handle)):
                 try:
                     handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(reader.handle, place)
                 except nvml.NVMLError_NotFound:
@@ -366,14 +350,7 @@ class EventReader(threading.Thread):
         self._burst.clear()
 
     def _say(self, gpu: Gpu, event: str, xid: int | None, reason: str) -> None:
-        entry = {
-            "ts": round(time.time(), 3),
-            "gpu": gpu.index,
-            "event": event,
-            "uuid": gpu.uuid,
-            "reason": reason,
-            "xid": xid,
-        }
+        entry = {"ts": round(time.time(), 3), "gpu": gpu.index, "event": event, "uuid": gpu.uuid, "reason": reason, "xid": xid}
         self._emit({key: value for key, value in entry.items() if value is not None})
 
 
@@ -414,7 +391,7 @@ def run(options: argparse.Namespace, emit: Emit, page: mmap.mmap | None) -> None
         raise Leave("no-binding", "the module pynvml is not nvidia-ml-py's; uninstall the package named pynvml")
     parent = os.getppid()
     skip = {int(index): (str(why), float(for_s)) for index, (why, for_s) in json.loads(options.skip).items()}
-    sampler = Sampler(pynvml, Calls(page), emit, skip=skip)
+    sampler = Sampler(pynvml, Calls(page), emit, skip=skip, gpm=not options.no_gpm)
     try:
         sampler.start()
         EventReader(pynvml, sampler.handles(), emit).start()
@@ -430,15 +407,7 @@ def run(options: argparse.Namespace, emit: Emit, page: mmap.mmap | None) -> None
             due = max(due + period_s, time.monotonic() - period_s)
             wait_s = due + random.uniform(-0.1, 0.1) * period_s - time.monotonic()  # noqa: S311  # not a secret
             wait_s = max(wait_s, 0.05 * period_s)
-            emit(
-                {
-                    "kind": "tick",
-                    "ts": at_s,
-                    "next_s": round(time.time() + wait_s, 3),
-                    "ms": round(cost_ms, 3),
-                    "period_s": period_s,
-                }
-            )
+            emit({"kind": "tick", "ts": at_s, "next_s": round(time.time() + wait_s, 3), "ms": round(cost_ms, 3), "period_s": period_s})
             time.sleep(wait_s)
     except DriverGone as error:
         raise Leave("driver-gone", str(error)) from error
@@ -472,6 +441,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="sglang_watchdog.sources.nvml_child")
     parser.add_argument("--period", type=float, default=1.0, help="seconds between two ticks")
     parser.add_argument("--page", type=int, default=-1, help="descriptor of the page that names the running call")
+    parser.add_argument("--no-gpm", action="store_true", help="leave the profiling counters to others")
     parser.add_argument("--skip", default="{}", help='GPUs not to touch at first: {"3": ["why", seconds]}')
     options = parser.parse_args(arguments)
     page = mmap.mmap(options.page, PAGE_BYTES) if options.page >= 0 else None

@@ -66,15 +66,20 @@ class NvmlSampler:
         *,
         source: str = "gpus",
         period_s: float = 1.0,
+        gpm: bool = True,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
         environment: Mapping[str, str] | None = None,
         kill: Callable[[int, int], None] = os.kill,
     ) -> None:
-        """`put` receives the observations in the order of their times. `environment` is the child's (default: ours)."""
+        """`put` receives the observations in the order of their times. `environment` is the child's (default: ours).
+
+        `gpm` False leaves GPU Performance Monitoring alone, for machines where another profiler holds its counters.
+        """
         self._put = put
         self._source = source
         self._period_s = period_s
+        self._gpm = gpm
         self._limits = limits or Limits()
         self._clock = clock
         self._environment = environment
@@ -109,9 +114,7 @@ class NvmlSampler:
             self._set_state("stopped", "")
             for each in self._abandoned:
                 if each.poll() is None:
-                    each.returncode = (
-                        -signal.SIGKILL
-                    )  # signalled long ago; nobody can wait for it, and Popen would warn
+                    each.returncode = -signal.SIGKILL  # signalled long ago; nobody can wait for it, and Popen would warn
 
     # ---- one child ------------------------------------------------------------------------------------------------
 
@@ -125,9 +128,7 @@ class NvmlSampler:
         self._status = replace(self._status, child_pid=process.pid)
         assert process.stdout is not None
         reader = asyncio.StreamReader(limit=_LINE_LIMIT)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), process.stdout
-        )
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
         try:
             return await self._listen(process, reader, page, errors)
         finally:
@@ -150,6 +151,8 @@ class NvmlSampler:
             "--skip",
             json.dumps(skip),
         ]
+        if not self._gpm:
+            command.append("--no-gpm")
         environment = dict(os.environ if self._environment is None else self._environment)
         package_root = str(Path(__file__).resolve().parents[2])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, environment.get("PYTHONPATH"))))
@@ -164,9 +167,7 @@ class NvmlSampler:
             start_new_session=True,
         )
 
-    async def _listen(
-        self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, page: mmap.mmap, errors: IO[bytes]
-    ) -> _End:
+    async def _listen(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, page: mmap.mmap, errors: IO[bytes]) -> _End:
         loop = asyncio.get_running_loop()
         heard_s = loop.time()
         promised_s: float | None = None  # loop time by which the next tick has to have come
@@ -239,9 +240,7 @@ class NvmlSampler:
         elif isinstance(observation, GpuEvent):
             await self._pass_on_event(observation)
         if self._shift_s > 0 and not was_shifted:
-            await self._say_gap(
-                f"the wall clock stepped back by {self._shift_s:.0f} s; samples are stamped on as before"
-            )
+            await self._say_gap(f"the wall clock stepped back by {self._shift_s:.0f} s; samples are stamped on as before")
 
     async def _pass_on_event(self, event: GpuEvent) -> None:
         """A loss or a recovery is said once, however many processes find it out."""
@@ -263,31 +262,14 @@ class NvmlSampler:
         for gpu, uuid in self._uuids.items():
             if uuid not in uuids.values() and gpu not in self._skip and gpu not in self._lost:
                 await self._pass_on_event(
-                    GpuEvent(
-                        at_s=self._clock(),
-                        gpu=gpu,
-                        event="lost",
-                        source=self._source,
-                        uuid=uuid,
-                        reason="no longer listed by the driver",
-                    )
+                    GpuEvent(at_s=self._clock(), gpu=gpu, event="lost", source=self._source, uuid=uuid, reason="no longer listed by the driver")
                 )
         for gpu, uuid in uuids.items():
             if gpu in self._lost and self._uuids.get(gpu, uuid) == uuid:
                 await self._pass_on_event(
-                    GpuEvent(
-                        at_s=self._clock(),
-                        gpu=gpu,
-                        event="recovered",
-                        source=self._source,
-                        uuid=uuid,
-                        reason="answers again",
-                    )
+                    GpuEvent(at_s=self._clock(), gpu=gpu, event="recovered", source=self._source, uuid=uuid, reason="answers again")
                 )
-        self._uuids = {
-            **{gpu: uuid for gpu, uuid in self._uuids.items() if gpu in self._lost or gpu in self._skip},
-            **uuids,
-        }
+        self._uuids = {**{gpu: uuid for gpu, uuid in self._uuids.items() if gpu in self._lost or gpu in self._skip}, **uuids}
         self._gpu_names.update((gpu, each.get("name")) for gpu, each in answering.items())
         gpus = tuple(
             GpuStatus(
@@ -298,9 +280,7 @@ class NvmlSampler:
             )
             for each in hello["gpus"]
         )
-        self._status = replace(
-            self._status, driver=hello.get("driver"), nvml=hello.get("nvml"), cuda=hello.get("cuda"), gpus=gpus
-        )
+        self._status = replace(self._status, driver=hello.get("driver"), nvml=hello.get("nvml"), cuda=hello.get("cuda"), gpus=gpus)
 
     def _note_status(self, entry: Mapping[str, Any]) -> None:
         gpus = tuple(
@@ -329,10 +309,7 @@ class NvmlSampler:
             self._said = ""
         self._tick_at_s = tick["ts"] + self._shift_s
         self._status = replace(
-            self._status,
-            period_s=tick["period_s"],
-            tick_ms=tick["ms"],
-            tick_max_ms=max(tick["ms"], self._status.tick_max_ms or 0.0),
+            self._status, period_s=tick["period_s"], tick_ms=tick["ms"], tick_max_ms=max(tick["ms"], self._status.tick_max_ms or 0.0)
         )
         await self._advance(tick["next_s"] - 0.001)
 
@@ -386,9 +363,7 @@ class NvmlSampler:
         """The pipe is closed: the child left by itself."""
         if bye is not None:
             again = bye["why"] in ("driver-gone", "driver-reloaded", "mig-toggled")
-            return _End(
-                bye["why"], f"{bye['why']}: {bye['text']}", self._limits.restart_s if again else self._limits.retry_s
-            )
+            return _End(bye["why"], f"{bye['why']}: {bye['text']}", self._limits.restart_s if again else self._limits.retry_s)
         code = await self._await_end(process, self._limits.kill_wait_s)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - 500))
         words = errors.read().decode("utf-8", "replace").strip().splitlines()
@@ -401,9 +376,7 @@ class NvmlSampler:
         self._end_if_alive(process)
         code = await self._await_end(process, self._limits.kill_wait_s)
         gpu, call = where if where is not None else (-1, "")
-        reason = (
-            f"{call} {_of(gpu)} did not return in {silent_s:g} s" if call else f"no sign of life for {silent_s:g} s"
-        )
+        reason = f"{call} {_of(gpu)} did not return in {silent_s:g} s" if call else f"no sign of life for {silent_s:g} s"
         if code is None:
             self._abandoned.append(process)
             reason += f"; its process {process.pid} cannot be ended ({_kernel_state(process.pid)})"
@@ -478,3 +451,28 @@ def _kernel_state(pid: int) -> str:
     except OSError:
         return "state unknown"
     return f"state {state}" + (f" in {place}" if place not in ("", "0") else "")
+
+
+async def look_once(*, within_s: float = 20.0, environment: Mapping[str, str] | None = None) -> NvmlStatus:
+    """Start the sampler, wait for its first full answer or its first reason, and end it: what `doctor` shows.
+
+    A driver that hangs is not waited for longer than `within_s`; the status then stays "starting", with that reason.
+    """
+    told = asyncio.Event()
+
+    async def put(observation: Observation) -> None:
+        if isinstance(observation, Gap | Watermark) and (sampler.status.is_up or sampler.status.reason):
+            told.set()
+
+    sampler = NvmlSampler(put, environment=environment)
+    task = asyncio.create_task(sampler.run())
+    try:
+        async with asyncio.timeout(within_s):
+            await told.wait()
+    except TimeoutError:
+        pass
+    finally:
+        status = sampler.status
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    return status if status.reason or status.is_up else replace(status, reason=f"no answer within {within_s:g} s")

@@ -13,7 +13,8 @@ PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
 # logrotate (.1, -20260219, .1.gz, `extension`), Python's handlers (.1, .2026-02-19), docker (.1, .1.gz), kubelet
 # (.20260219-101500, .20260219-101500.gz), savelog (.0), and hands (.old, .bak).
 _MIDDLE = r"(?:[._-](?:\d[\d._:T@+-]*|old|bak|prev))"
-_SUFFIX = re.compile(rf"{_MIDDLE}+(?:\.(?:gz|bz2|xz|zst))?")
+_PACKED = r"\.(?:gz|bz2|xz|zst)"
+_SUFFIX = re.compile(rf"{_MIDDLE}+(?:{_PACKED})?|{_PACKED}")
 _DIGITS = re.compile(r"\d+")
 _COUNTER = re.compile(r"[._-](\d{1,4})")
 _LISTING_ATTEMPTS = 5
@@ -48,7 +49,7 @@ def is_rotation_of(name: str, base: str) -> bool:
     stem, dot, extension = base.rpartition(".")
     if not dot or not name.startswith(stem):
         return False
-    return re.fullmatch(rf"{_MIDDLE}+\.{re.escape(extension)}(?:\.(?:gz|bz2|xz|zst))?", name[len(stem):]) is not None
+    return re.fullmatch(rf"{_MIDDLE}+\.{re.escape(extension)}(?:{_PACKED})?", name[len(stem):]) is not None
 
 
 def rotated_and_current(log_path: str, also: str = "") -> list[Candidate] | None:
@@ -77,7 +78,7 @@ def _list(log_path: str, also: str) -> list[Candidate]:
         for name in _names(directory):
             path = os.path.join(directory, name)
             # A link that is turned from server-19.log to server-20.log: names of one shape are its rotations.
-            same_shape = is_link and _DIGITS.sub("#", name) == _DIGITS.sub("#", base)
+            same_shape = is_link and _DIGITS.sub("#", _plain_name(name)) == _DIGITS.sub("#", base)
             if path == real:
                 current = _candidate(path, is_current=True)
             elif is_rotation_of(name, base) or same_shape or path == also:

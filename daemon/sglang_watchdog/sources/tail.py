@@ -172,20 +172,19 @@ class Tail:
     def _start_at(self, files: list[Candidate], mark: FileMark, now_s: float) -> list[TailEvent]:
         found = self._find_marked(files, mark)
         if found is not None:
-            # Another inode, while the marked one lives on with other content: a copytruncate made this copy.
-            left_a_copy = found.identity != mark.identity and any(each.identity == mark.identity for each in files)
-            is_copy = mark.is_copy or left_a_copy
+            is_copy = mark.is_copy or _is_copy(found, mark, files)
             self._chain.append(self._open(found, mark=replace(mark, is_copy=is_copy)))
-            return [self._opened(self._chain[-1], from_start=mark.offset == 0), self._moved()]
+            return [self._opened(self._chain[-1]), self._moved()]
         was_truncated = any(each.identity == mark.identity for each in files)
         if was_truncated:
             self._counts.truncations += 1
-        newer = _newer_by_time(files, mark)
+        chained = self._identities()
+        newer = [each for each in _newer_by_time(files, mark) if each.identity not in chained]
         if not newer:
             raise self._not_there()
         events: list[TailEvent] = [self._gap("truncated" if was_truncated else "rotated-away", now_s, mark.offset)]
         self._chain.append(self._open(newer[0]))
-        return [*events, self._opened(self._chain[-1], from_start=True), self._moved()]
+        return [*events, self._opened(self._chain[-1]), self._moved()]
 
     def _find_marked(self, files: list[Candidate], mark: FileMark) -> Candidate | None:
         """Return the file that was read up to `mark`: by inode and content, else by content among those not older."""
@@ -200,12 +199,15 @@ class Tail:
 
     def _read_chain(self, now_s: float) -> list[TailEvent]:
         for log in list(self._chain):
+            is_last = log is self._chain[-1]
             try:
                 events = self._read(log, now_s)
-                if not events and log is self._chain[-1]:
+                if not events and is_last:
                     events = self._follow(log, now_s)
             except Changed:
                 return self._after_change(log, now_s)
+            if not events and not is_last and log.is_finite:
+                events = self._finish(log, now_s)
             if events:
                 return events
         return self._let_go(now_s)
@@ -247,7 +249,7 @@ class Tail:
         if files is None or self._came_back(files):
             return []
         search = self._search(files, log)
-        chained = {each.mark.identity for each in self._chain}
+        chained = self._identities()
         successor = next((each for each in search.newer if each.identity not in chained), None)
         if successor is None:
             return []
@@ -256,20 +258,28 @@ class Tail:
 
     def _succeed(self, log: LogFile, successor: Candidate, search: _Search, now_s: float) -> list[TailEvent]:
         opened = self._open(successor, is_copy=log.mark.is_copy and not successor.is_current)
-        events: list[TailEvent] = []
-        if log.damaged:
-            events.append(self._gap(f"rotated-away: {log.damaged}", now_s, log.mark.offset))
-        elif log.mark.is_copy:
-            # What was written between the copy and the truncation is in neither.
-            events.append(self._gap("truncated", now_s, log.mark.offset))
-        elif search.at is None and (len(search.files) > 1 or self._was_long_unseen(now_s)):
-            events.append(self._gap("rotated-away", now_s, None))
         self._counts.rotations += not log.mark.is_copy
         self._chain.append(opened)
         if log.is_finite:
-            self._close(log)
+            events = self._finish(log, now_s)
+        elif search.at is None and (len(search.files) > 1 or self._was_long_unseen(now_s)):
+            events = [self._gap("rotated-away", now_s, None), self._opened(opened), self._moved()]
+        else:
+            events = [self._opened(opened), self._moved()]
         self._looked_s = now_s
-        return [*events, self._opened(opened, from_start=opened.mark.offset == 0), self._moved()]
+        return events
+
+    def _finish(self, log: LogFile, now_s: float) -> list[TailEvent]:
+        """Close a file to which nothing can be added; the next in the chain begins."""
+        following = self._chain[self._chain.index(log) + 1]
+        self._close(log)
+        gaps: list[TailEvent] = []
+        if log.damaged:
+            gaps.append(self._gap(f"rotated-away: {log.damaged}", now_s, log.mark.offset))
+        elif log.mark.is_copy:
+            # What was written between the copy and the truncation is in neither.
+            gaps.append(self._gap("truncated", now_s, log.mark.offset))
+        return [*gaps, self._opened(following), self._moved()]
 
     def _was_long_unseen(self, now_s: float) -> bool:
         return self._looked_s is None or now_s - self._looked_s > _UNSEEN_S
@@ -302,18 +312,42 @@ class Tail:
         if log is not self._chain[-1]:             # a rotated file that was emptied; the newer ones are open already
             self._close(log)
             return [self._gap("truncated", now_s, mark.offset), self._moved()]
-        copies = [each for each in files if each.identity != mark.identity and not each.is_current]
-        copy = next((each for each in reversed(copies) if matches(each, mark, self._limits)), None)
-        newer = _newer_by_time(files, mark)
-        if copy is None and not newer:
-            raise self._not_there()                # gone in this very moment: it comes back, or another one does
+        opened = self._open_copies(files, mark, log.mark_anew(0))
+        self._generation += 1
+        log.begin_anew(self._generation)           # the opened file, not the path: it may be deleted by now
         self._counts.truncations += 1
-        if copy is not None:
-            self._replace(log, self._open(copy, mark=mark, is_copy=True))
+        has_copy = bool(opened) and opened[0].mark.generation == mark.generation
+        self._chain[-1:] = [*opened, log]
+        if has_copy:
             return [self._moved()]
-        self._replace(log, self._open(newer[0], is_copy=not newer[0].is_current))
-        gap = self._gap("truncated", now_s, mark.offset)
-        return [gap, self._opened(self._chain[-1], from_start=True), self._moved()]
+        begun = self._chain[-1 - len(opened)]
+        return [self._gap("truncated", now_s, mark.offset), self._opened(begun), self._moved()]
+
+    def _open_copies(self, files: list[Candidate], mark: FileMark, now: FileMark) -> list[LogFile]:
+        """Open the copy of what was read up to `mark`, and the copies of what came and went since, oldest first."""
+        chained = self._identities()
+        own = next((index for index, each in enumerate(files) if each.identity == mark.identity), None)
+        others = [each for each in files[:own] if not each.is_current and each.identity not in chained]
+        if own is None:
+            # Deleted: what was written to last after it came after it, and a packed file may be itself.
+            others = [each for each in others if each.modified_ns <= now.modified_ns]
+            others = [each for each in others if not (each.is_packed and matches(each, now, self._limits))]
+        copy = next((each for each in reversed(others) if matches(each, mark, self._limits)), None)
+        since = others[others.index(copy) + 1:] if copy is not None else _newer_by_time(others, mark)
+        opened: list[LogFile] = []
+        try:
+            if copy is not None:
+                opened.append(self._open(copy, mark=mark, is_copy=True))
+            for each in since:
+                opened.append(self._open(each, is_copy=True))
+        except OSError:
+            for each_opened in opened:
+                each_opened.close()
+            raise
+        return opened
+
+    def _identities(self) -> set[tuple[int, int]]:
+        return {each.mark.identity for each in self._chain}
 
     def _let_go(self, now_s: float) -> list[TailEvent]:
         """Close rotated files that have been quiet for long, once what came after them holds something."""
@@ -351,10 +385,6 @@ class Tail:
             del self._finished[next(iter(self._finished))]
         log.close()
 
-    def _replace(self, old: LogFile, new: LogFile) -> None:
-        self._chain[self._chain.index(old)] = new
-        old.close()
-
     def _not_there(self) -> OSError:
         try:
             os.stat(self._path)
@@ -369,9 +399,10 @@ class Tail:
             from_offset=from_offset, to_offset=to_offset,
         )
 
-    def _opened(self, log: LogFile, *, from_start: bool) -> Opened:
+    def _opened(self, log: LogFile, *, from_start: bool | None = None) -> Opened:
         kind = "gzip" if log.is_packed else "plain"
-        return Opened(at_s=None, source=self._source, from_start=from_start, format=kind)
+        starts = log.mark.offset == 0 if from_start is None else from_start
+        return Opened(at_s=None, source=self._source, from_start=starts, format=kind)
 
     def _moved(self) -> Moved:
         return Moved(source=self._source, after=self.position)
@@ -388,6 +419,17 @@ class Tail:
 def _newer_by_time(files: list[Candidate], mark: FileMark) -> list[Candidate]:
     """Without our file in the list: those written to after our last read, and whatever stands at the path."""
     return [each for each in files if each.is_current or each.modified_ns > mark.modified_ns]
+
+
+def _is_copy(found: Candidate, mark: FileMark, files: list[Candidate]) -> bool:
+    """Say whether a copytruncate made `found`, which holds what was read up to `mark`.
+
+    A rename keeps the inode. Packing does not: a packed file is a copy only while the marked inode lives on with other
+    content. At the path itself it is the log, under another number after a remount or a restore.
+    """
+    if found.is_current or found.inode == mark.inode:
+        return False
+    return not found.is_packed or any(each.identity == mark.identity for each in files)
 
 
 def _is_untouched(candidate: Candidate, mark: FileMark) -> bool:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import cel
+from ..engine.cel_runtime import cel
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import cel
-
 from ...config.faults import Fault, nearest
 from ...config.yaml_source import Way
+from ...engine.cel_runtime import cel
 from ..conditions import STRING, BadCondition, blanked, compile_condition, uses
 from ..facts import SAMPLES, samples
 from ..files import SignatureFile

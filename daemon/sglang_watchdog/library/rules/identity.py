@@ -11,16 +11,19 @@ from .base import Rule, Shelf
 
 
 def check_explains(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
-    for index, target in enumerate(file.body.explains):
+    for name, index, target in [
+        *(("explains", i, target) for i, target in enumerate(file.body.explains)),
+        *(("yields_to", i, target) for i, target in enumerate(file.body.yields_to)),
+    ]:
         if target not in shelf.topics and target not in shelf.ids:
             yield file.fault(
                 "SIG031",
-                ("explains", index),
+                (name, index),
                 f"`{target}` is neither a topic nor a signature",
                 help=nearest(target, shelf.topics | shelf.ids),
             )
         if target == file.body.id:
-            yield file.fault("SIG031", ("explains", index), "a signature cannot explain itself")
+            yield file.fault("SIG031", (name, index), "a signature cannot explain or yield to itself")
 
 
 def check_until(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
@@ -69,7 +72,7 @@ def check_lock(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
             "SIG051",
             ("revision",),
             "what it detects has changed and its revision has not",
-            help=f"Raise it to {locked.revision + 1}, then run `sglang-watchdog signatures lint --lock`.",
+            help=f"Raise it to {locked.revision + 1}, then run `sglang-watchdog signatures lock`.",
         )
     elif locked is None or (locked.digest, locked.revision) != (digest, file.body.revision):
         yield file.fault(
@@ -77,7 +80,7 @@ def check_lock(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
             ("revision",),
             "revisions.lock does not know this revision",
             is_warning=True,
-            help="Run `sglang-watchdog signatures lint --lock`.",
+            help="Run `sglang-watchdog signatures lock`.",
         )
 
 
@@ -92,7 +95,7 @@ def check_retired(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
 
 
 RULES: Final = (
-    Rule("SIG031", "what it explains exists", check_explains),
+    Rule("SIG031", "what it explains or yields to exists", check_explains),
     Rule("SIG032", "a silence ends at a known milestone", check_until),
     Rule("SIG033", "it concludes facts of its own", check_concludes),
     Rule("SIG034", "it tells what to do, and a stable silence its blind spots", check_words),

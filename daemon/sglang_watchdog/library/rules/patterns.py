@@ -13,7 +13,7 @@ from .base import Rule, Shelf
 LEADING: Final = re.compile(r"\^?(?:\(\?:|\()?\.[*+]")
 NEEDED: Final = {
     Kind.FORBIDDEN: ("match",), Kind.EXPECTED: ("await_", "absence_valid_only_if"),
-    Kind.MISSING: ("await_", "absence_valid_only_if"), Kind.RATE: ("let", "when"), Kind.TELEMETRY: ("let", "when"),
+    Kind.MISSING: ("await_", "absence_valid_only_if"), Kind.RATE: ("when",), Kind.TELEMETRY: ("let", "when"),
     Kind.CORRELATION: ("when",), Kind.FLAG: ("flag",),
 }  # fmt: skip
 ALIEN: Final = {
@@ -81,7 +81,7 @@ def check_leading(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
 
 def check_level(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
     for name, pattern in file.patterns.items():
-        if pattern.level and not (pattern.releases or file.body.releases):
+        if pattern.level and not pattern.undated and not (pattern.releases or file.body.releases):
             yield file.fault(
                 "SIG015",
                 (*file.ways[name], "level"),

@@ -15,6 +15,10 @@ ABSENCES: Final = (Kind.EXPECTED, Kind.MISSING)
 
 
 def check_both_ways(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
+    if file.body.flag is not None:
+        if not file.body.flag.examples:
+            yield file.fault("SIG041", ("flag",), "no command proves this flag", key=True, help="Add `examples:` to `flag`.")
+        return
     verdicts = [example.then.verdict for example in file.body.examples]
     if "firing" not in verdicts:
         yield file.fault("SIG041", ("examples",), "no example fires", key=True, help="Add one with `then: firing`.")
@@ -70,6 +74,8 @@ def _messages(file: SignatureFile, example: ExampleBody) -> Iterator[str]:
 
 
 def check_origins(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
+    if file.body.kind is Kind.FLAG:  # each statement names its source, and each example its release
+        return
     proven = False
     for index, example in enumerate(file.body.examples):
         if example.from_ is None:
@@ -92,7 +98,7 @@ def check_origins(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
 
 def check_replays(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
     for index, example in enumerate(file.body.examples):
-        if (example.line is None) == (example.replay is None) and not (file.body.kind is Kind.FLAG or example.given):
+        if (example.line is None) == (example.replay is None) and not example.given:
             yield file.fault("SIG045", ("examples", index), "an example needs either `line` or `replay`")
         if example.replay and "\n" not in example.replay.strip() and example.replay.strip().endswith((".log", ".replay")):
             path = file.path.parent / "replays" / example.replay.strip()

@@ -87,17 +87,17 @@ class Index:
 
 
 def _lines(said: Said, sample: str) -> Iterator[str]:
-    """The lines a message becomes in a log. What is raised stands behind its class at the end of a traceback, and alone
-    where the exception is put into another message."""
+    """The lines a message becomes in a log. What is raised, and what warnings.warn prints, stands behind its class; an
+    exception also alone, where it is put into another message."""
     for line in sample.splitlines():
         if line.strip():
             yield line
-    if said.level == "raise":
+    if said.name:
         yield f"{said.name}: {sample.splitlines()[0] if sample.strip() else ''}"
 
 
 def _can_say(said: Said, line: str) -> bool:
     regex = regex_of(said.template)
-    if said.level == "raise":
-        return re.match(rf"(?:[\w.]+: )?{regex}", line) is not None
+    if said.name:
+        return re.match(rf"(?:[\w./:]+: )*(?:[\w.]+: )?{regex}", line) is not None
     return re.match(regex, line) is not None

@@ -38,7 +38,8 @@ HELPERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`level` is a logging level, "print", "progress" or "raise"; `name` the exception's class for the last."""
+    """`level` is a logging level, "print", "progress" or "raise"; `name` the class of an exception or
+    of what warnings.warn prints, "" for all others."""
 
     file: str
     function: str
@@ -256,7 +257,7 @@ def _site(node: ast.Call) -> _Site | None:
             if name == "log" and len(node.args) >= 2:
                 return _Site(LEVELS.get(dotted(node.args[0]).rsplit(".", 1)[-1].lower(), "info"), node.args[1:])
         if base == "warnings" and name == "warn":
-            return _Site("warning", node.args[:1])
+            return _Site("warning", node.args[:1], dotted(node.args[1]) if len(node.args) > 1 else "UserWarning")
         if name == "write" and base in ("stdout", "stderr"):
             return _Site("print", node.args)
     if name in HELPERS:

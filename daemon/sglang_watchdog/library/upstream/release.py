@@ -13,7 +13,7 @@ from .messages import Message, MessageFinder
 from .templates import from_json, to_json
 from .trees import Tree
 
-FORMAT: Final = 1  # of the cache; raised when reading finds other things
+FORMAT: Final = 2  # of the cache; raised when reading finds other things
 
 
 @dataclass(frozen=True, slots=True)

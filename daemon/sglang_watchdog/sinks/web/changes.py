@@ -18,6 +18,7 @@ from ..ledger import LedgerClosed
 from ..ledger_writes import Recorded
 from .parts import Parts
 from .problems import Problem
+from .schema import PROBLEM
 
 RETRY_MS: Final = 2_000
 _STEP: Final = 200  # changes read and sent at once
@@ -41,6 +42,10 @@ class ChangeQuery(BaseModel):
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$"), Field()]
 
 
+class EventStream(Response):
+    media_type = "text/event-stream"
+
+
 def router(parts: Parts) -> APIRouter:
     routes = APIRouter(prefix="/api/v1", tags=["changes"])
     slots = asyncio.Semaphore(parts.settings.limits.streams)
@@ -49,9 +54,10 @@ def router(parts: Parts) -> APIRouter:
         "/changes",
         operation_id="stream_changes",
         response_model=None,
+        response_class=EventStream,
         responses={
             200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}},
-            503: {"description": "Too many streams are open."},
+            503: {"description": "Too many streams are open.", **PROBLEM},
         },
     )
     async def stream_changes(asked: Annotated[ChangeQuery, Query()], last_event_id: LastEventId = None) -> Response:
@@ -92,10 +98,8 @@ def event(change: Recorded) -> bytes:
     return f'id: {change.id}\nevent: {change.kind}\ndata: {head[:-1]},"{change.kind}":{change.doc}}}\n\n'.encode()
 
 
-class ChangeStream(Response):
+class ChangeStream(EventStream):
     """The stream itself. `after` None: begin with what comes."""
-
-    media_type = "text/event-stream"
 
     def __init__(self, parts: Parts, slots: asyncio.Semaphore, after: int | None, duration_s: float | None) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})

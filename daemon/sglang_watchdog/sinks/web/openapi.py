@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from . import examples
 from .schema import PROBLEM, ProblemDetails
 
 _ALWAYS: Final = {
@@ -44,10 +45,12 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
             ),
         }
     }
+    shown = examples.answers()
     for path in document["paths"].values():
         for method in _METHODS:
             if method in path:
                 _complete(path[method], writes=method != "get")
+                _show(path[method], shown)
     components["schemas"] = dict(sorted(schemas.items()))
     return document
 
@@ -65,3 +68,10 @@ def _complete(operation: dict[str, Any], *, writes: bool) -> None:
     operation["responses"] = dict(sorted(responses.items()))
     if not is_health:
         operation["security"] = [{"token": []}] if writes else [{}, {"token": []}]
+
+
+def _show(operation: dict[str, Any], shown: dict[str, Any]) -> None:
+    for status, response in operation["responses"].items():
+        content = response.get("content", {}).get("application/json")
+        if content is not None and status in ("200", "201") and operation["operationId"] in shown:
+            content["example"] = shown[operation["operationId"]]

@@ -1,7 +1,7 @@
 """Health for probes: alive while requests are answered, ready once sources are open and signatures loaded."""
 
 from fastapi import APIRouter
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from .. import encode
 from ..metrics import CONTENT_TYPE
@@ -47,7 +47,7 @@ def router(parts: Parts) -> APIRouter:
         "/metrics",
         operation_id="metrics",
         response_model=None,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        response_class=PlainTextResponse,
     )
     def metrics() -> Response:
         """Prometheus text format 0.0.4."""

@@ -1,0 +1,66 @@
+"""`sglang-watchdog config`: check, show, schema."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+DEFAULT = Path("/etc/sglang-watchdog/watchdog.yaml")
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="sglang-watchdog config", description="Check and show the configuration; exit 78 if it is bad.")
+    commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in (("check", "every fault at once, with file, line and column"), ("show", "what is in force, and who set it")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--config", type=Path, action="append", default=[], metavar="F", help=f"default {DEFAULT} and its conf.d")
+        command.add_argument("--format", choices=("text", "json"), default="text")
+    commands.add_parser("schema", help="JSON Schema, for editors")
+    return p
+
+
+def files_of(named: list[Path]) -> list[Path]:
+    """The files to read: those named, else the default with its conf.d if it is there."""
+    from ..config.layers import configuration_files
+
+    if named:
+        return [file for path in named for file in configuration_files(path)]
+    return configuration_files(DEFAULT) if DEFAULT.is_file() else []
+
+
+def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for all commands
+    options = parser().parse_args(argv)
+    if options.command == "schema":
+        from ..config.settings import json_schema
+
+        print(json.dumps(json_schema(), indent=1))
+        return 0
+    from ..config.faults import render_all
+    from ..config.layers import configure
+    from ..config.show import show_json, show_text
+
+    files = files_of(options.config)
+    configuration = configure(files, os.environ)
+    if configuration.faults:
+        print(render_all(configuration.faults), file=sys.stderr)
+    if configuration.settings is None:
+        return 78
+    if options.command == "show":
+        print(json.dumps(show_json(configuration), indent=1) if options.format == "json" else show_text(configuration))
+        return 0
+    signatures = _signatures(configuration.settings.signatures.paths)
+    read = ", ".join(map(str, files)) or "no file: defaults and environment"
+    but = f", but {signatures} faults in signatures (the daemon leaves those out)" if signatures else ""
+    print(f"{read}: good{but}", file=sys.stderr)
+    return 78 if signatures else 0
+
+
+def _signatures(paths: list[str]) -> int:
+    from ..config.faults import render_all
+    from ..library.load import load
+
+    errors = load([Path(path) for path in paths]).errors
+    if errors:
+        print(render_all(errors), file=sys.stderr)
+    return len(errors)

@@ -1,0 +1,40 @@
+"""What all tests share: the library, loaded once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sglang_watchdog.library.load import Loaded, load
+from sglang_watchdog.model.signature import Library
+from sglang_watchdog.offline.inputs import open_inputs
+from sglang_watchdog.offline.pipeline import Judged, judge
+from sglang_watchdog.parse.zone import Zone
+from sglang_watchdog.sources.telemetry_recording import Recording
+
+ROOT = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def loaded() -> Loaded:
+    """The built-in signatures; a fault in one fails every test that uses it."""
+    result = load()
+    assert not result.errors, "\n".join(fault.render() for fault in result.errors)
+    return result
+
+
+@pytest.fixture(scope="session")
+def library(loaded: Loaded) -> Library:
+    return loaded.library
+
+
+@pytest.fixture(scope="session")
+def judge_files(library: Library) -> Callable[..., Judged]:
+    """Judge log files (and a recording) as `check` does."""
+
+    def run(*logs: Path, telemetry: Path | None = None, zone: str = "UTC") -> Judged:
+        inputs, faults = open_inputs([str(log) for log in logs])
+        assert not faults
+        samples = list(Recording(telemetry)) if telemetry is not None else None
+        return judge(inputs, library, zone=Zone.named(zone), samples=samples)
+
+    return run
