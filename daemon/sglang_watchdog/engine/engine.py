@@ -71,6 +71,7 @@ _PLACED_BY = {
 }
 _APART_S = 120.0  # a recording may begin before the first line and end after the last
 _BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say that nothing could be read, not that bytes were lost
+_LOOP_S = 1800.0  # starts within this long are counted together
 _SETTLE_S = 120.0  # after readiness, silences are judged at every tick this long, then only on news
 
 
@@ -510,6 +511,8 @@ class Engine:
         gpu = self.gpus.setdefault(sample.gpu, GpuState(sample.gpu))
         gpu.on_sample(sample)
         self.placing.on_sample(sample)
+        if sample.xid:
+            gpu.add(f"extra.xid_{sample.xid}", sample.at_s, 1.0)
         self._count_processes(gpu, sample)
         return []
 
@@ -935,6 +938,8 @@ class Engine:
         if self._log_s is not None and self._sample_s is not None:
             late, early = max(self._log_s[0], self._sample_s[0]), min(self._log_s[1], self._sample_s[1])
             out["clock_overlap"] = late <= early + _APART_S
+        begun = [each.started_at_s for each in self.runs if each.started_at_s is not None]
+        out["starts_30m"] = sum(now_s - at <= _LOOP_S for at in begun)
         if run is not None:
             out["access_log"] = run.load.answered_ever > 0
             if run.last_line_s is not None:
