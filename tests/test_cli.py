@@ -1,0 +1,143 @@
+"""The command line as people meet it: bad input, exit codes, speed of help."""
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from labels import FOLDERS
+
+HEALTHY = FOLDERS[0] / "neg-idle-server-60w" / "server.log"
+CRASHED = FOLDERS[0] / "crash-kv-pool-leak-check" / "server.log"
+
+
+def cli(*arguments: object, stdin: bytes | None = None) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run([sys.executable, "-m", "sglang_watchdog", *map(str, arguments)], input=stdin, capture_output=True)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_exit_codes_are_the_contracts():
+    assert cli("check", HEALTHY).returncode == 0
+    assert cli("check", CRASHED).returncode == 1
+    assert cli("check", CRASHED, "--fail-on", "never").returncode == 0
+    assert cli("check").returncode == 2
+    assert cli("chekc", HEALTHY).returncode == 2
+
+
+def test_a_wrong_command_names_the_nearest_one():
+    assert "Did you mean 'check'?" in cli("chekc").stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(b"", 3), (os.urandom(300_000), 3), (b"\x00" * 100_000, 3), (b"nothing of SGLang\n" * 50, 3), (b"no line end", 3)],
+    ids=["empty", "binary", "nul", "other", "torn"],
+)
+def test_what_is_no_log_of_sglang_is_said_and_is_code_3(content: bytes, code: int, tmp_path: Path):
+    path = tmp_path / "x.log"
+    path.write_bytes(content)
+    done = cli("check", path)
+
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "Nothing here is an SGLang log" in done.stderr
+
+
+def test_what_cannot_be_read_says_why_and_what_to_do(tmp_path: Path):
+    assert "is a folder; name the log files in it" in cli("check", tmp_path).stderr
+    assert "no such file" in cli("check", tmp_path / "missing.log").stderr
+    assert cli("check", tmp_path / "missing.log").returncode == 3
+
+
+def test_one_bad_log_does_not_stop_the_others(tmp_path: Path):
+    done = cli("check", tmp_path / "missing.log", CRASHED)
+
+    assert done.returncode == 1
+    assert "no such file" in done.stderr
+
+
+def test_a_damaged_gzip_is_judged_as_far_as_it_goes(tmp_path: Path):
+    packed = gzip.compress(CRASHED.read_bytes() * 200)
+    path = tmp_path / "server.log.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    done = cli("check", path)
+
+    assert "reading stopped" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_line_of_200_mb_stays_within_bounded_memory(tmp_path: Path):
+    path = tmp_path / "long.log"
+    with path.open("wb") as file:
+        file.write(CRASHED.read_bytes())
+        for _ in range(200):
+            file.write(b"x" * (1 << 20))
+        file.write(b"\n")
+    code = (
+        "import resource, sys; from sglang_watchdog.cli.main import main; code = main(['check', sys.argv[1], '--fail-on', 'never']);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert int(done.stderr.split()[-1]) < 400 * 1024  # KiB; the line alone has 200 MiB
+
+
+def test_standard_input_is_a_log():
+    assert cli("check", "-", stdin=CRASHED.read_bytes()).returncode == 1
+
+
+def test_a_broken_signature_is_78_with_file_line_and_column(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "bad.yaml").write_text("id: bad\nkind: forbiden\nmatch: 3\n")
+    done = cli("check", HEALTHY, "--signatures", tmp_path)
+
+    assert done.returncode == 78
+    assert "bad.yaml:2:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_setting_is_78_and_names_the_nearest(tmp_path: Path):
+    config = tmp_path / "watchdog.yaml"
+    config.write_text("servers: []\nlisten: 127.0.0.1:0\ntelemetri: none\n")
+    done = cli("config", "check", "--config", config)
+
+    assert done.returncode == 78
+    assert "watchdog.yaml:3:1" in done.stderr
+    assert "telemetry" in done.stderr
+
+
+def test_a_daemon_with_a_bad_configuration_does_not_start(tmp_path: Path):
+    config = tmp_path / "watchdog.yaml"
+    config.write_text("listen: 0.0.0.0:17853\nservers: [{name: a, logs: [/nowhere.log]}]\n")
+
+    assert cli("run", "--config", config).returncode == 78
+
+
+@pytest.mark.parametrize("command", ["check", "run", "replay", "triage", "signatures", "config", "explain", "findings", "doctor"])
+def test_every_command_has_help(command: str):
+    done = cli(command, "--help")
+
+    assert done.returncode == 0, done.stderr
+    assert "usage:" in done.stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys; from sglang_watchdog.cli.main import main; main(['--help']); print(sorted({'pydantic', 'fastapi', 'yaml', 'hyperscan'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_no_colour_where_nobody_looks():
+    assert "\x1b" not in cli("check", CRASHED).stdout
+
+
+def test_explain_tells_what_an_unknown_needs():
+    done = cli("explain", "moe-triton-config-silent", "--log", CRASHED)
+
+    assert done.returncode == 0
+    assert "unknown" in done.stdout
+    assert "start" in done.stdout
