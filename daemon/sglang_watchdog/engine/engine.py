@@ -120,6 +120,7 @@ class Engine:
         self._unless: dict[tuple[str, int], set[str]] = {}
         self._contexts: dict[str, Context] = {}
         self._context_versions: dict[str, int] = {}
+        self._context_of: tuple[str, float | None, int] | None = None  # what the newest context was filled for
         self._matches: dict[tuple[str, str], dict[str, Series]] = {}
         self._silences: dict[tuple[str, str], Silence] = {}
         self._silences_seen: dict[str, tuple[int, int]] = {}
@@ -228,6 +229,7 @@ class Engine:
     # --- one observation -------------------------------------------------------------------------------------------
 
     def _apply(self, observation: Observation) -> list[Change]:
+        self._context_of = None
         match observation:
             case Hit():
                 return self._on_hit(observation)
@@ -767,6 +769,7 @@ class Engine:
 
     def _tick(self, at_s: float) -> list[Change]:
         changes: list[Change] = []
+        self._context_of = None
         if self._prelude_since is not None and at_s - self._prelude_since > self.settings.prelude_s:
             changes += self._flush_prelude()
         run = self.run
@@ -910,6 +913,9 @@ class Engine:
         context = self._contexts.get(key)
         if context is None:
             context = self._contexts[key] = Context(self.compiled.wanted)
+        filled_for = (key, at_s, run.version if run is not None else 0)
+        if self._context_of == filled_for:  # a tick asks for the same moment once for each signature
+            return context
         now = at_s if at_s is not None else 0.0
         if run is not None:
             if self._context_versions.get(key) != run.version:
@@ -922,6 +928,7 @@ class Engine:
         else:
             context.put("run", self._source_facts(None, now))
         context.put("gpu", self._gpu_root(run))
+        self._context_of = filled_for if self._steady_at == at_s else None
         return context
 
     def _source_facts(self, run: RunState | None, now_s: float) -> dict[str, Json]:
