@@ -71,6 +71,7 @@ _PLACED_BY = {
 }
 _APART_S = 120.0  # a recording may begin before the first line and end after the last
 _BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say that nothing could be read, not that bytes were lost
+_LOOP_S = 1800.0  # starts within this long are counted together
 _SETTLE_S = 120.0  # after readiness, silences are judged at every tick this long, then only on news
 
 
@@ -119,6 +120,7 @@ class Engine:
         self._unless: dict[tuple[str, int], set[str]] = {}
         self._contexts: dict[str, Context] = {}
         self._context_versions: dict[str, int] = {}
+        self._context_of: tuple[str, float | None, int] | None = None  # what the newest context was filled for
         self._matches: dict[tuple[str, str], dict[str, Series]] = {}
         self._silences: dict[tuple[str, str], Silence] = {}
         self._silences_seen: dict[str, tuple[int, int]] = {}
@@ -227,6 +229,7 @@ class Engine:
     # --- one observation -------------------------------------------------------------------------------------------
 
     def _apply(self, observation: Observation) -> list[Change]:
+        self._context_of = None
         match observation:
             case Hit():
                 return self._on_hit(observation)
@@ -510,6 +513,8 @@ class Engine:
         gpu = self.gpus.setdefault(sample.gpu, GpuState(sample.gpu))
         gpu.on_sample(sample)
         self.placing.on_sample(sample)
+        if sample.xid:
+            gpu.add(f"extra.xid_{sample.xid}", sample.at_s, 1.0)
         self._count_processes(gpu, sample)
         return []
 
@@ -764,6 +769,7 @@ class Engine:
 
     def _tick(self, at_s: float) -> list[Change]:
         changes: list[Change] = []
+        self._context_of = None
         if self._prelude_since is not None and at_s - self._prelude_since > self.settings.prelude_s:
             changes += self._flush_prelude()
         run = self.run
@@ -907,6 +913,9 @@ class Engine:
         context = self._contexts.get(key)
         if context is None:
             context = self._contexts[key] = Context(self.compiled.wanted)
+        filled_for = (key, at_s, run.version if run is not None else 0)
+        if self._context_of == filled_for:  # a tick asks for the same moment once for each signature
+            return context
         now = at_s if at_s is not None else 0.0
         if run is not None:
             if self._context_versions.get(key) != run.version:
@@ -919,6 +928,7 @@ class Engine:
         else:
             context.put("run", self._source_facts(None, now))
         context.put("gpu", self._gpu_root(run))
+        self._context_of = filled_for if self._steady_at == at_s else None
         return context
 
     def _source_facts(self, run: RunState | None, now_s: float) -> dict[str, Json]:
@@ -935,6 +945,8 @@ class Engine:
         if self._log_s is not None and self._sample_s is not None:
             late, early = max(self._log_s[0], self._sample_s[0]), min(self._log_s[1], self._sample_s[1])
             out["clock_overlap"] = late <= early + _APART_S
+        begun = [each.started_at_s for each in self.runs if each.started_at_s is not None]
+        out["starts_30m"] = sum(now_s - at <= _LOOP_S for at in begun)
         if run is not None:
             out["access_log"] = run.load.answered_ever > 0
             if run.last_line_s is not None:
