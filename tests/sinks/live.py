@@ -78,7 +78,9 @@ class Raw:
 class Stream(Raw):
     """A client of the change stream."""
 
-    def __init__(self, address: tuple[str, int], *headers: str, query: str = "", receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, address: tuple[str, int], *headers: str, query: str = "", receive_buffer: int | None = None
+    ) -> None:
         super().__init__(address, receive_buffer=receive_buffer)
         self.get(f"/api/v1/changes{query}", *headers)
 

@@ -1,4 +1,5 @@
-"""A real Alertmanager: it takes our alerts, groups them, tells its receiver, and resolves, over restarts of either side."""
+"""A real Alertmanager: it takes our alerts, groups them, tells its receiver, and resolves, over restarts of either
+side."""
 
 import http.client
 import json
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sglang_watchdog.sinks.ledger import Ledger
 from sglang_watchdog.sinks.notify.alertmanager import ALIVE
 from sglang_watchdog.sinks.notify.build import notifier
 from sglang_watchdog.sinks.notify.notifier import Notifier
 from sglang_watchdog.sinks.notify.settings import AlertmanagerSettings, Pace
-
 from sinks import material
 from sinks.needs import needs
 from sinks.receiver import Receiver, receiving
@@ -47,8 +48,16 @@ class Alertmanager:
         assert program is not None
         self.log = (self.place / "am.log").open("ab")
         self.process = subprocess.Popen(
-            [program, f"--config.file={self.place / 'am.yaml'}", f"--storage.path={self.place / 'data'}", "--cluster.listen-address=",
-             f"--web.listen-address=127.0.0.1:{self.port}"], stdout=self.log, stderr=self.log)
+            [
+                program,
+                f"--config.file={self.place / 'am.yaml'}",
+                f"--storage.path={self.place / 'data'}",
+                "--cluster.listen-address=",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            stdout=self.log,
+            stderr=self.log,
+        )
         until(lambda: self.get("/-/ready") is not None)
 
     def stop(self) -> None:
@@ -69,11 +78,19 @@ class Alertmanager:
 
     def alerts(self) -> dict[str, Any]:
         """What it holds as active, by finding."""
-        return {alert["labels"].get("finding", ALIVE): alert for alert in json.loads(self.get("/api/v2/alerts?active=true") or b"[]")}
+        return {
+            alert["labels"].get("finding", ALIVE): alert
+            for alert in json.loads(self.get("/api/v2/alerts?active=true") or b"[]")
+        }
 
     def told(self, finding: str) -> list[str]:
         """What its receiver was told of a finding, in order."""
-        return [alert["status"] for body in self.receiver.bodies() for alert in body["alerts"] if alert["labels"].get("finding") == finding]
+        return [
+            alert["status"]
+            for body in self.receiver.bodies()
+            for alert in body["alerts"]
+            if alert["labels"].get("finding") == finding
+        ]
 
 
 def until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:

@@ -132,7 +132,7 @@ milliseconds = st.integers(-(10**13), 10**14).map(lambda at_ms: at_ms / 1000)
     scope=st.sampled_from(ScopeKind),
     uuid=st.none() | st.text(),
 )
-def test_a_finding_read_back_from_the_ledger_is_the_same(first_s, count, text, severity, state, scope, uuid):
+def test_a_finding_read_back_from_the_ledger_is_the_same(*, first_s, count, text, severity, state, scope, uuid):
     written = material.finding(
         first_seen_s=first_s, count=count, summary=text, severity=severity, state=state, scope=scope, gpu_uuid=uuid
     )

@@ -112,7 +112,8 @@ def test_a_run_told_again_does_not_go_back_to_its_first_phases(opened):
 
 
 def test_a_clock_stepped_back_does_not_silence_a_live_ledger(opened):
-    """Only until the past is passed does older mean known; hardware findings must go on after the clock was corrected."""
+    """Only until the past is passed does older mean known; hardware findings must go on after the clock was
+    corrected."""
     ledger = opened()
     ledger.commit([material.fired(at_s=material.T0 + 3600), material.resolved(at_s=material.T0 + 3700)]).result(5)
 
@@ -343,3 +344,29 @@ def test_the_first_start_is_remembered(opened):
     first.close()
 
     assert opened(now=lambda: 200.0).first_started_s == 100.0
+
+
+def test_a_caller_that_gives_up_waiting_does_not_stop_the_ledger(opened):
+    """A client that disconnects cancels its future while the job may already be under way."""
+    ledger = opened()
+    futures = [ledger.commit([material.fired(f"f{n}")]) for n in range(200)]
+    for future in futures[::2]:
+        future.cancel()
+
+    wait(futures[1::2])
+    recorded = {change.key for change in ledger.changes_since(0, 1000)}
+
+    assert recorded >= {f"f{n}" for n in range(1, 200, 2)}
+    assert ledger.commit([material.fired("last")]).result(5)[0].key == "last"
+
+
+def test_a_listener_that_fails_does_not_stop_the_ledger(opened, caplog):
+    def broken(_):
+        raise RuntimeError("the listener is at fault")
+
+    ledger = opened(on_committed=broken)
+    ledger.commit([material.fired("one")]).result(5)
+    ledger.commit([material.fired("two")]).result(5)
+    ledger.close()
+
+    assert "the listener is at fault" in caplog.text

@@ -33,7 +33,7 @@ from ..sources.hints import Hints
 from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
 from .clock import LogClock, WallClock
-from .feeds import Feed, GpuFeed, gpu_feed, log_feeds
+from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed
 from .plan import Plan, ServerPlan
 from .supervise import supervised
 from .systemd import Notifier
@@ -126,6 +126,9 @@ class Daemon:
                 asyncio.create_task(self._housekeeping(systemd), name="housekeeping"),
                 *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
             ]
+            if self.plan.clock == "wall":
+                is_only = len(self.plan.servers) == 1
+                tasks += [asyncio.create_task(self._watch_processes(one, is_only=is_only), name="processes") for one in self.plan.servers]
             if self.plan.signatures.folders:
                 tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
@@ -258,6 +261,17 @@ class Daemon:
                 await self._inbox.put(Item(feed.server, feed.name, event))
 
         await supervised(f"source {feed.name}", once, lambda why: self._inbox_gap(feed.name, feed.server, why))
+
+    async def _watch_processes(self, server: ServerPlan, *, is_only: bool) -> None:
+        """A killed server prints nothing: its processes tell."""
+        source = process_feed(server, is_only=is_only)
+
+        async def once() -> None:
+            async for event in source.events():
+                if not isinstance(event, Watermark):
+                    await self._inbox.put(Item(server.name, source.name, event))
+
+        await supervised(source.name, once, lambda _: None)
 
     async def _sample(self, feed: GpuFeed) -> None:
         async def put(observation: Observation) -> None:

@@ -17,7 +17,8 @@ def runs(
     findings_a: Iterable[Mapping[str, Any]] = (),
     findings_b: Iterable[Mapping[str, Any]] = (),
 ) -> Document:
-    """Everything that differs, by name; what is equal is left out. A name that only one run has is null in the other."""
+    """Everything that differs, by name; what is equal is left out. A name that only one run has is null in the
+    other."""
     by_signature_a = {each["signature"]: each for each in findings_a}
     by_signature_b = {each["signature"]: each for each in findings_b}
     return {

@@ -42,8 +42,8 @@ def continue_after(memory: sqlite3.Connection, last: int) -> None:
 
 
 def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int, *, was_copied: bool) -> int:
-    """Write everything newer than change `last` in one transaction. Returns how many changes that were. `was_copied`: the
-    memory began as a copy of this disk, so that what it lacks was deleted meanwhile; else it only adds.
+    """Write everything newer than change `last` in one transaction. Returns how many changes that were. `was_copied`:
+    the memory began as a copy of this disk, so that what it lacks was deleted meanwhile; else it only adds.
 
     Raises:
         sqlite3.Error: the disk still cannot be written; nothing was.
@@ -70,6 +70,11 @@ def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int
             disk.rollback()
         raise
     return len(changes)
+
+
+def bound(memory: sqlite3.Connection) -> None:
+    """Forget the oldest changes beyond what memory is meant to hold."""
+    memory.execute("DELETE FROM changes WHERE id <= (SELECT max(id) FROM changes) - ?", (MEMORY_CHANGES,))
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:

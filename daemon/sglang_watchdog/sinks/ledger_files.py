@@ -1,4 +1,5 @@
-"""Opens the ledger's file, and moves aside what is no ledger of ours or is damaged, so that the daemon always starts."""
+"""Opens the ledger's file, and moves aside what is no ledger of ours or is damaged, so that the daemon always
+starts."""
 
 import os
 import sqlite3
@@ -42,8 +43,8 @@ def open_writer(
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A reading connection. On a read-only file system the side files of WAL cannot be made: then the main file is read as
-    it stands.
+    """A reading connection. On a read-only file system the side files of WAL cannot be made: then the main file is read
+    as it stands.
 
     Raises:
         sqlite3.Error: it cannot be read.

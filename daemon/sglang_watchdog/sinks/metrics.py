@@ -67,8 +67,8 @@ class Family:
         return family
 
     def text(self) -> str:
-        """The exposition format 0.0.4, byte for byte as prometheus_client writes it but several times faster: a scrape of
-        some thousand series must not hold up the threads that read the log."""
+        """The exposition format 0.0.4, byte for byte as prometheus_client writes it but several times faster: a scrape
+        of some thousand series must not hold up the threads that read the log."""
         name = self.name + ("_total" if self.type == "counter" else "")
         order = sorted(range(len(self.labels)), key=self.labels.__getitem__)
         head = f"# HELP {name} {_escape_help(self.help)}\n# TYPE {name} {self.type}\n"
@@ -100,8 +100,8 @@ def counter(
 
 
 class BoardCollector(Collector):
-    """Reads the board at each scrape. `signature_verdicts` adds a series for each signature and verdict: opt-in, since a
-    library of some hundred signatures makes some thousand series."""
+    """Reads the board at each scrape. `signature_verdicts` adds a series for each signature and verdict: opt-in, since
+    a library of some hundred signatures makes some thousand series."""
 
     def __init__(
         self,
@@ -436,7 +436,7 @@ def _escape_help(text: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None or value != value:
+    if value is None or math.isnan(value):
         return "NaN"
     if value == 0.0:  # most series of a healthy server
         return "0.0"

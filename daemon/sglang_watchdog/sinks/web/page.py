@@ -1,4 +1,5 @@
-"""The status page: each server with its phase, findings with evidence and remedy, GPUs, what could not be judged, sources.
+"""The status page: each server with its phase, findings with evidence and remedy, GPUs, what could not be judged,
+sources.
 
 Rendered here, whole, so that it also works without script; with script it follows the stream of changes.
 """
@@ -195,7 +196,7 @@ def finding(document: Document, folded: Mapping[str, list[Document]], depth: int
         tag(
             "p",
             f"{_clock(document['first_seen'])} to {_clock(document['last_seen'])}, seen {document['count']}×, ",
-            link(f"api/v1/findings/{quote(id, safe='')}", document["signature"]),
+            link(f"./api/v1/findings/{quote(id, safe='')}", document["signature"]),
             " ",
             None if is_over or word else tag("button", "Acknowledge", class_="take", data_take=id),
             class_="soft",
@@ -246,7 +247,12 @@ def _closed(rows: Iterable[FindingRow]) -> Markup | None:
         return None
     return tag(
         "section",
-        tag("details", tag("summary", f"{len(cards)} findings that are over (newest first)"), *cards, id="closed"),
+        tag(
+            "details",
+            tag("summary", f"{_count(len(cards), 'finding')} already over (newest first)"),
+            *cards,
+            id="closed",
+        ),
     )
 
 
@@ -266,7 +272,7 @@ def _unknowns(verdicts: Iterable[Coverage]) -> Markup | None:
     ranked = sorted(cures.items(), key=lambda entry: (not entry[0][0], -len(entry[1]), entry[0]))
     return tag(
         "details",
-        tag("summary", f"{counted[Answer.UNKNOWN]} signatures could not judge this run"),
+        tag("summary", f"{_count(counted[Answer.UNKNOWN], 'signature')} could not judge this run"),
         tag(
             "div",
             tag(
@@ -307,7 +313,12 @@ def _gpu(gpu: Gpu) -> Markup:
         "tr",
         tag("td", f"{gpu.gpu} {gpu.name or ''}", title=gpu.uuid),
         tag("td", ", ".join(f"{server} {rank}".strip() for server, rank in gpu.placements) or "–"),
-        tag("td", _bar(gpu.power_ratio), " ", f"{_whole(latest.power_w)} / {_whole(latest.power_limit_w)} W"),
+        tag(
+            "td",
+            _bar(gpu.power_ratio, is_used=bool(gpu.placements)),
+            " ",
+            f"{_whole(latest.power_w)} / {_whole(latest.power_limit_w)} W",
+        ),
         tag("td", "–" if latest.sm_util is None else f"{latest.sm_util:.0f} %"),
         tag(
             "td",
@@ -322,7 +333,7 @@ def _gpu(gpu: Gpu) -> Markup:
     )
 
 
-def _bar(ratio: float | None) -> Markup | None:
+def _bar(ratio: float | None, *, is_used: bool) -> Markup | None:
     if ratio is None:
         return None
     width = min(max(ratio, 0.0), 1.0) * 100
@@ -333,7 +344,7 @@ def _bar(ratio: float | None) -> Markup | None:
         preserveAspectRatio="none",
         role="img",
         aria_label=f"{ratio:.0%} of the power limit",
-        class_="bar low" if ratio < _LOW_POWER else "bar",
+        class_="bar low" if is_used and ratio < _LOW_POWER else "bar",
     )
 
 
@@ -349,7 +360,7 @@ def _sources(sources: Iterable[SourceStatus]) -> Markup | None:
             tag("td", _badge(each.state, each.state)),
             tag("td", f"{each.lines:,} lines, {each.bytes / 1e6:,.1f} MB"),
             tag("td", "–" if each.lag_bytes is None else f"{each.lag_bytes:,} B behind"),
-            tag("td", f"{each.gap_count} gaps"),
+            tag("td", _count(each.gap_count, "gap")),
             tag("td", _clock(encode.time(each.last_line_at_s))),
             tag("td", f"{each.why} {each.do}".strip(), class_="free"),
         )
@@ -360,3 +371,7 @@ def _sources(sources: Iterable[SourceStatus]) -> Markup | None:
 
 def _clock(time: str | None) -> str:
     return "an unknown time" if time is None else time.replace("T", " ").removesuffix("Z")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

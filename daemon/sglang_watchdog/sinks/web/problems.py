@@ -70,9 +70,11 @@ def install(app: FastAPI) -> None:
     async def framework(request: Request, fault: Exception) -> Response:
         assert isinstance(fault, HTTPException)
         kind = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(fault.status_code, "refused")
-        detail = {413: "The body is too large.", 404: "There is nothing at this address.", 405: f"{request.method} is not possible here."}.get(
-            fault.status_code, str(fault.detail)
-        )
+        detail = {
+            413: "The body is too large.",
+            404: "There is nothing at this address.",
+            405: f"{request.method} is not possible here.",
+        }.get(fault.status_code, str(fault.detail))
         return response(
             Problem(fault.status_code, kind, detail, do="See /docs.", headers=fault.headers), request.url.path
         )

@@ -24,14 +24,14 @@ from .tokens import TokenStore
 
 _BACKLOG: Final = 128
 _KEEP_ALIVE_S: Final = 30
-_GRACE_S: Final = 5                        # for open requests when the daemon stops
+_GRACE_S: Final = 5  # for open requests when the daemon stops
 _FULL_BODY: Final = (
     b'{"type":"urn:sglang-watchdog:problem:too-many-connections","title":"Service Unavailable","status":503,'
     b'"detail":"All connections are taken.","instance":""}'
 )
 _FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s" % (len(_FULL_BODY), _FULL_BODY)
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_FULL_BODY), _FULL_BODY)
 )
 
 
@@ -45,9 +45,9 @@ class ListenInvalid(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    certificate: Path                      # PEM, with the chain
+    certificate: Path  # PEM, with the chain
     key: Path
-    client_ca: Path | None = None          # clients must then show a certificate signed by it
+    client_ca: Path | None = None  # clients must then show a certificate signed by it
 
 
 def address(listen: str) -> tuple[str, int]:
@@ -59,7 +59,9 @@ def address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     is_bare_v6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
     if not colon or not port.isdecimal() or int(port) > 65_535 or is_bare_v6:
-        raise ListenInvalid(f"listen: {listen!r} is no address: write HOST:PORT, for IPv6 [ADDRESS]:PORT, as in 127.0.0.1:17853")
+        raise ListenInvalid(
+            f"listen: {listen!r} is no address: write HOST:PORT, for IPv6 [ADDRESS]:PORT, as in 127.0.0.1:17853"
+        )
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -102,7 +104,9 @@ def _bind_all(addresses: Sequence[tuple[int, str]], port: int) -> list[socket.so
         for sock in opened:
             sock.close()
         if fault.errno == errno.EADDRINUSE:
-            raise PortTaken(f"listen: port {port} of {where} is taken by another process; choose another with --listen HOST:PORT") from fault
+            raise PortTaken(
+                f"listen: port {port} of {where} is taken by another process; choose another with --listen HOST:PORT"
+            ) from fault
         raise
     return opened
 
@@ -116,14 +120,25 @@ class Server(uvicorn.Server):
     """uvicorn under the runtime's signals instead of its own. Start with `serve(sockets)`, stop with `stop()`."""
 
     def __init__(self, app: FastAPI, limits: Limits, tls: Tls | None = None) -> None:
-        super().__init__(uvicorn.Config(
-            app, http=guarded(limits), ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
-            server_header=False, timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_GRACE_S,
-            h11_max_incomplete_event_size=limits.header_bytes,
-            ssl_certfile=None if tls is None else tls.certificate, ssl_keyfile=None if tls is None else tls.key,
-            ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
-            ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED,
-        ))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=guarded(limits),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_GRACE_S,
+                h11_max_incomplete_event_size=limits.header_bytes,
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
+                ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
+                ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED,
+            )
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
