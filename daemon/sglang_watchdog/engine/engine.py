@@ -945,8 +945,8 @@ class Engine:
         if self._log_s is not None and self._sample_s is not None:
             late, early = max(self._log_s[0], self._sample_s[0]), min(self._log_s[1], self._sample_s[1])
             out["clock_overlap"] = late <= early + _APART_S
-        begun = [each.started_at_s for each in self.runs if each.started_at_s is not None]
-        out["starts_30m"] = sum(now_s - at <= _LOOP_S for at in begun)
+        failed = [each.started_at_s for each in self.runs if each is not run and each.end_kind() != "clean"]
+        out["starts_30m"] = sum(now_s - at <= _LOOP_S for at in failed if at is not None) + 1  # this one too
         if run is not None:
             out["access_log"] = run.load.answered_ever > 0
             if run.last_line_s is not None:
