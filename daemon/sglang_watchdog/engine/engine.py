@@ -819,10 +819,29 @@ class Engine:
         if not self._in_phase(signature, run) and not hardware:
             return []
         context = self._context(run, at_s)
+        elsewhere = self._other_release(signature, run)
+        if elsewhere is not None:
+            return self._settle_windowed(item, run, at_s, Judged(elsewhere, {}, at_s), gpus, context)
         if signature.each == "gpu":
             return self._judge_each(item, run, at_s, gpus, context)
         judged = judge(item, self._scene(item, run, at_s, gpus), context)
         return self._settle_windowed(item, run, at_s, judged, gpus, context)
+
+    def _other_release(self, signature: Signature, run: RunState | None) -> Verdict | None:
+        """Why a conclusion from a release's sources does not hold for this run; a line that was said needs no release."""
+        if not signature.releases or signature.match:
+            return None
+        covered = self.releases.covers(signature.releases, run.release) if run is not None else None
+        if covered is True:
+            return None
+        if covered is False:
+            return Verdict(Answer.NOT_APPLICABLE, f"it holds for {signature.releases} only", "", "releases")
+        return Verdict(
+            Answer.UNKNOWN,
+            f"it holds for {signature.releases} only, and the release is not known well enough",
+            "name the release: the server's address for /server_info, or a log that states it",
+            "releases",
+        )
 
     def _judge_each(
         self, item: CompiledSignature, run: RunState | None, at_s: float, gpus: Sequence[GpuState], context: Context
