@@ -67,6 +67,15 @@ def _texts(origin: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, s
             yield name, path.read_text("utf-8", "replace")
 
 
+def read_text(origin: Path, name: str) -> str | None:
+    """One file of a wheel or an unpacked tree, or None if it has none of that name."""
+    if origin.suffix == ".whl":
+        with zipfile.ZipFile(origin) as wheel:
+            return wheel.read(name).decode("utf-8", "replace") if name in wheel.namelist() else None
+    path = origin / name
+    return path.read_text("utf-8", "replace") if path.is_file() else None
+
+
 def declares(path: str) -> bool:
     """True for the files that declare or resolve arguments rather than use them."""
     return path.startswith(_DECLARING)

@@ -2,6 +2,7 @@
 
     python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --out signatures/flag_fields.json
     python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --check signatures/flag_fields.json
+    python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --sources signatures
 """
 
 import argparse
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from packaging.version import Version
 
 from .flag_declarations import Declarations, declares, python_files, read_declarations
 from .flag_reads import read_statuses, serves
+from .flag_sources import check_sources, sources_in
 from .flag_table import SCHEMA, FlagTable, differences, load_table, record_from_option
 
 
@@ -110,11 +113,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--out", type=Path, help="write the table there")
     target.add_argument("--check", type=Path, help="compare with this table and print what differs")
+    target.add_argument("--sources", type=Path, metavar="SIGNATURES", help="check that the files and functions named as sources exist")
     options = parser.parse_args(argv)
     try:
         origins = find_releases(options.wheels)
     except ValueError as error:
         parser.error(str(error))
+    if options.sources:
+        paths = (*options.sources.glob("**/flag-*.yaml"), options.sources / "decisions.yaml")
+        named = [source for path in paths if path.is_file() for source in sources_in(yaml.safe_load(path.read_text("utf-8")))]
+        missing = check_sources(named, origins)
+        print("\n".join(missing) or f"all {len(set(named))} sources exist")
+        return 1 if missing else 0
     table = build_table([read_release(release, origin) for release, origin in origins.items()])
     if options.out:
         write_table(table, options.out)

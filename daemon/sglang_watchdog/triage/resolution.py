@@ -2,6 +2,8 @@
 
 Values are found on demand, each once. Three outcomes: a value with how it came about, or unknown with the fact that is missing. Where the
 rules of two fields ask for one another, the inner question gets the value before any rule, as SGLang's fixed order of steps gives it.
+`run.asked.<field>` is always the value before any rule: what the user gave, or the release's default. Some steps of SGLang run before the
+ones that change it.
 """
 
 from collections.abc import Mapping
@@ -184,12 +186,26 @@ class Resolution:
         return unknown if unknown is not None else True
 
     def evaluate(self, condition: CompiledCondition, also: Mapping[str, Any] | None = None) -> Outcome:
-        return condition.evaluate(self._context(condition.paths, also or {}))
+        outcome = condition.evaluate(self._context(condition.paths, also or {}))
+        return self._root_cause(outcome) if isinstance(outcome, Unknown) else outcome
+
+    def _root_cause(self, missing: Unknown) -> Unknown:
+        """The fact at the bottom: a decision is unknown because something under it is."""
+        if "." not in missing.path or " " in missing.path:
+            return missing
+        below = self.value(missing.path)
+        return below if isinstance(below, Unknown) else missing
 
     def _context(self, paths: tuple[str, ...], also: Mapping[str, Any]) -> Facts:
         context = Facts()
+        asked = {path.split(".")[2]: start for path in paths if path.startswith("run.asked.")
+                 if isinstance(start := self._start_value(path.split(".")[2]), Known)}
+        if asked:
+            context.add("run.asked", {name: start.value for name, start in asked.items()})
         for path in paths:
             short = ".".join(path.split(".")[:2])
+            if short == "run.asked":
+                continue
             if short in also:
                 context.add(short, also[short])
                 continue
@@ -206,7 +222,7 @@ class Resolution:
         try:
             return rule.becomes.execute(context.environment)
         except KeyError:
-            return Unknown(next((path for path in rule.becomes_paths if context.look_up(path) is None), rule.becomes_paths[0]))
+            return self._root_cause(Unknown(next((path for path in rule.becomes_paths if context.look_up(path) is None), rule.becomes_paths[0])))
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error} ({rule.source})")
             return Unknown("a rule of the library that is broken")
