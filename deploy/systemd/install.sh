@@ -35,12 +35,18 @@ keep() { # source, target, mode: never over a file of the operator
 }
 
 [ "$dry" = yes ] || [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "needs root: sudo $0, or --dry-run to see what it would do"
+fits() { # 3.11 or newer, and not below a home directory (pyenv, uv, conda), which the unit cannot see (ProtectHome=yes)
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.base_prefix.startswith(("/home/", "/root/")))' 2>/dev/null
+}
 if [ -z "$python" ]; then
     for each in python3.13 python3.12 python3.11 python3.14 python3; do
-        if command -v "$each" >/dev/null && "$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$each; break; fi
+        for found in "/usr/bin/$each" "/usr/local/bin/$each" "$(command -v "$each" || true)"; do
+            if [ -x "$found" ] && fits "$found"; then python=$found; break 2; fi
+        done
     done
 fi
-[ -n "$python" ] || fail "Python 3.11 or newer was not found (Debian, Ubuntu: apt install python3 python3-venv; RHEL: dnf install python3.12)"
+[ -n "$python" ] || fail "no system Python 3.11 or newer was found (Debian, Ubuntu: apt install python3 python3-venv; RHEL: dnf install python3.12)"
+fits "$python" || fail "$python is older than 3.11 or lies in a home directory, where the service cannot see it"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$python has no venv: apt install python3-venv"
 for name in ${drop_ins//,/ }; do
     [ -f "$here/sglang-watchdog.service.d/$name.conf" ] || fail "no drop-in $name; there are: $(cd "$here/sglang-watchdog.service.d" && ls | sed 's/\.conf$//' | tr '\n' ' ')"
@@ -54,7 +60,7 @@ else
     do_ "$root$prefix/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r "$source_tree/deploy/requirements.txt"
     do_ "$root$prefix/bin/python" -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$source_tree"
 fi
-[ -e "$root/usr/local/bin/sglang-watchdog" ] && echo "= $root/usr/local/bin/sglang-watchdog" || {
+[ -L "$root/usr/local/bin/sglang-watchdog" ] && echo "= $root/usr/local/bin/sglang-watchdog" || {
     do_ mkdir -p "$root/usr/local/bin"
     do_ ln -s "$prefix/bin/sglang-watchdog" "$root/usr/local/bin/sglang-watchdog"
 }
