@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from sglang_watchdog.library.load import Loaded, load
 from sglang_watchdog.model.signature import Library
 from sglang_watchdog.offline.inputs import open_inputs

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from labels import Case, all_cases
 from sglang_watchdog.offline.inputs import Input
 from sglang_watchdog.offline.pipeline import judge
 from sglang_watchdog.offline.replay import Capture, Pace, play
 from sglang_watchdog.parse.zone import Zone
 from sglang_watchdog.sinks import encode
 from sglang_watchdog.sources.telemetry_recording import Recording
-
-from labels import Case, all_cases
 
 from .daemon import RunningDaemon, line_count, settled
 

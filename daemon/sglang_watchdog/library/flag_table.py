@@ -14,7 +14,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from .flag_declarations import UNKNOWN_DEFAULT, DeclaredOption
+from .flag_declarations import DeclaredOption
 
 SCHEMA = 1
 OPTION_KEYS = ("field", "action", "type", "nargs", "choices", "new", "says", "const", "required")

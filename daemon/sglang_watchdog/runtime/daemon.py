@@ -320,7 +320,7 @@ class Daemon:
 
     def _keep(self, event: Sample | GpuEvent | Gap) -> None:
         """Write to the recording; a full disk ends the recording and nothing else."""
-        assert self._recorder is not None  # noqa: S101 - the caller asked
+        assert self._recorder is not None
         try:
             self._recorder.write(event)
         except OSError as error:

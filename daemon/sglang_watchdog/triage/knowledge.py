@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..engine.cel_runtime import cel
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from ..engine.cel_runtime import cel
 from ..engine.conditions import CompiledCondition, paths_of
 from ..library.files import SCHEMA, default_root, read_table
 from ..library.flag_schema import DecisionsFile

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
-
 from ..engine.conditions import CompiledCondition, Context, Fault, Outcome, Unknown
 from ..library.flag_table import UNKNOWN_DEFAULT
 from ..model.observation import Json
