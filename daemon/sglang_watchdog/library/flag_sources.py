@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .flag_declarations import read_text
+from .release_files import read_text
 
 _SOURCE = re.compile(r"^(?P<release>[^,\s]+), (?P<file>srt/\S+)::(?P<name>[\w<>]+)$")
 
@@ -33,6 +33,8 @@ def check_sources(sources: Iterable[str], origins: Mapping[str, Path]) -> list[s
             text = read_text(origins[match["release"]], f"sglang/{match['file']}")
             if text is None:
                 found.append(f"{source}: this release has no such file")
-            elif match["name"] != "<module>" and not re.search(rf"^\s*(?:(?:async )?def|class) {re.escape(match['name'])}\b", text, re.MULTILINE):
+            elif match["name"] != "<module>" and not re.search(
+                rf"^\s*(?:(?:async )?def|class) {re.escape(match['name'])}\b", text, re.MULTILINE
+            ):
                 found.append(f"{source}: the file defines no such function or class")
     return found
