@@ -136,6 +136,13 @@ def test_a_line_that_only_undated_patterns_match_stands_in_the_log_as_it_is(fold
     assert faults(folder) == []
 
 
+def test_a_kernel_line_in_brackets_is_no_message_of_sglang(folder):
+    folder.good(match="{starts: '[ 12.5] NVRM: Xid', undated: true}",
+                examples="[{line: '[ 12.5] NVRM: Xid (PCI:0000:1b:00): 79', then: firing}]")  # fmt: skip
+
+    assert faults(folder) == []
+
+
 def test_a_story_that_cannot_be_read_is_a_fault_of_its_example(folder):
     folder.good(examples='[{replay: "1s (sampel gpu=0)\\n", then: firing}]')
 
