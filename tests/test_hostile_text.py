@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from labels import FOLDERS
 from sglang_watchdog.library.load import load
 from sglang_watchdog.library.stories import lines_of
 from sglang_watchdog.model.signature import Library
@@ -17,8 +19,6 @@ from sglang_watchdog.offline.pipeline import judge
 from sglang_watchdog.parse.zone import Zone
 from sglang_watchdog.scan.patterns import compile_patterns
 from sglang_watchdog.scan.scanner import Scanner
-
-from labels import FOLDERS
 
 PREFIX = re.compile(r"^\[[^\]]*\] ")
 HEALTHY = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from sglang_watchdog.library.load import Loaded
 from sglang_watchdog.model.words import Severity
 

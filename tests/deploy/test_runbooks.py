@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from sglang_watchdog.cli.main import COMMANDS, main
 
 from .test_rules import alerts

@@ -18,9 +18,7 @@ def main(path: str, first: int) -> None:
     while True:
         offset = n * 100
         was = None if n % 3 == 0 else State.FIRING
-        ledger.commit(
-            [material.fired(f"f{n // 3}", at_s=material.T0 + n, was=was, count=n % 3 + 1)], {"server.log": offset}
-        ).result()
+        ledger.commit([material.fired(f"f{n // 3}", at_s=material.T0 + n, was=was, count=n % 3 + 1)], {"server.log": offset}).result()
         print(n, flush=True)
         n += 1
 

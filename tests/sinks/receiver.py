@@ -22,9 +22,7 @@ class Receiver:
 
     def wait_for(self, count: int, timeout_s: float = 10.0) -> None:
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.requests) >= count, timeout_s), (
-                f"{len(self.requests)} of {count} arrived"
-            )
+            assert self.arrived.wait_for(lambda: len(self.requests) >= count, timeout_s), f"{len(self.requests)} of {count} arrived"
 
 
 @contextmanager

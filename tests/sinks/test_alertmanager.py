@@ -78,19 +78,11 @@ class Alertmanager:
 
     def alerts(self) -> dict[str, Any]:
         """What it holds as active, by finding."""
-        return {
-            alert["labels"].get("finding", ALIVE): alert
-            for alert in json.loads(self.get("/api/v2/alerts?active=true") or b"[]")
-        }
+        return {alert["labels"].get("finding", ALIVE): alert for alert in json.loads(self.get("/api/v2/alerts?active=true") or b"[]")}
 
     def told(self, finding: str) -> list[str]:
         """What its receiver was told of a finding, in order."""
-        return [
-            alert["status"]
-            for body in self.receiver.bodies()
-            for alert in body["alerts"]
-            if alert["labels"].get("finding") == finding
-        ]
+        return [alert["status"] for body in self.receiver.bodies() for alert in body["alerts"] if alert["labels"].get("finding") == finding]
 
 
 def until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:

@@ -41,9 +41,7 @@ def story(ledger: Ledger) -> list[tuple[str, str | None, str]]:
 
 def test_changes_and_positions_are_committed_together_and_outlive_the_process(opened):
     ledger = opened()
-    recorded = ledger.commit([material.moved(), material.fired()], {"server.log": {"offset": 9200, "inode": 7}}).result(
-        5
-    )
+    recorded = ledger.commit([material.moved(), material.fired()], {"server.log": {"offset": 9200, "inode": 7}}).result(5)
     ledger.close()
 
     again = opened()
@@ -128,9 +126,7 @@ def test_a_finding_found_again_later_keeps_when_it_was_first_seen(opened):
     first.close()
 
     again = opened()
-    again.commit(
-        [material.fired(at_s=material.T0 + 500, first_seen_s=material.T0 + 500, last_seen_s=material.T0 + 500)]
-    ).result(5)
+    again.commit([material.fired(at_s=material.T0 + 500, first_seen_s=material.T0 + 500, last_seen_s=material.T0 + 500)]).result(5)
 
     document = json.loads(again.finding("f1").doc)
     assert (document["first_seen"], document["last_seen"], document["count"]) == (
@@ -188,12 +184,7 @@ def test_retention_by_age_forgets_what_is_over_and_keeps_what_is_open(opened):
 
 def test_retention_by_size_forgets_the_oldest_first(opened):
     ledger = opened()
-    wait(
-        [
-            ledger.commit([material.fired(f"f{n}", explanation="x" * 2000), material.resolved(f"f{n}")])
-            for n in range(300)
-        ]
-    )
+    wait([ledger.commit([material.fired(f"f{n}", explanation="x" * 2000), material.resolved(f"f{n}")]) for n in range(300)])
     bound = 600_000
     assert ledger.used_bytes() > bound
 
@@ -236,9 +227,7 @@ def test_a_damaged_file_is_moved_aside_said_and_the_daemon_goes_on(path, opened,
 
     aside = path.with_name(f"ledger.db.{reason}-20260219T081003Z")
     assert aside.read_bytes() == content
-    assert [(state.is_durable, state.moved_aside.path, state.moved_aside.reason) for state in said] == [
-        (True, aside, reason)
-    ]
+    assert [(state.is_durable, state.moved_aside.path, state.moved_aside.reason) for state in said] == [(True, aside, reason)]
     assert len(ledger.changes_since(0)) == 1
 
 

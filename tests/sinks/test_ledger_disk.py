@@ -70,10 +70,7 @@ def test_a_full_disk_turns_the_ledger_to_memory_and_free_space_brings_it_back(sm
     ledger.commit([material.moved()], {"server.log": 100}).result(5)
     filler = fill(small_disk)
 
-    recorded = [
-        ledger.commit([material.fired(f"f{n}", explanation="x" * 3000)], {"server.log": 200 + n}).result(10)
-        for n in range(60)
-    ]
+    recorded = [ledger.commit([material.fired(f"f{n}", explanation="x" * 3000)], {"server.log": 200 + n}).result(10) for n in range(60)]
     told = said.wait_until(is_durable=False)
 
     assert "full" in told.because

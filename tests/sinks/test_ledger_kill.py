@@ -49,9 +49,7 @@ def check(path: Path) -> int:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         rows = connection.execute("SELECT id, key, doc FROM changes ORDER BY id").fetchall()
         assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
-        assert [(row[1], json.loads(row[2])["count"]) for row in rows] == [
-            (f"f{n // 3}", n % 3 + 1) for n in range(len(rows))
-        ]
+        assert [(row[1], json.loads(row[2])["count"]) for row in rows] == [(f"f{n // 3}", n % 3 + 1) for n in range(len(rows))]
         ((position,),) = connection.execute("SELECT doc FROM positions").fetchall()
         assert int(position) == (len(rows) - 1) * 100
         return len(rows)

@@ -47,9 +47,7 @@ class Desk:
         self.open()
 
     def open(self) -> None:
-        self.ledger = Ledger(
-            self.path, channels=outbox_channels([self.settings]), notify_wait_s=self.pace.wait_s, now=self.clock
-        )
+        self.ledger = Ledger(self.path, channels=outbox_channels([self.settings]), notify_wait_s=self.pace.wait_s, now=self.clock)
         self.post = Post(
             "pager",
             Webhook(self.settings, self.pace, "https://watch.example"),
@@ -176,9 +174,7 @@ def test_a_flapping_finding_makes_at_most_the_documented_number_of_notifications
 
 
 def test_a_silenced_finding_is_told_when_the_silence_ends_if_it_still_fires(desk):
-    desk.ledger.silence(
-        Silence(id="s", matchers={"server": "chat"}, author="ada", reason="r", starts_s=T0, ends_s=T0 + 100)
-    ).result(5)
+    desk.ledger.silence(Silence(id="s", matchers={"server": "chat"}, author="ada", reason="r", starts_s=T0, ends_s=T0 + 100)).result(5)
     desk.tell(material.fired("stays"), material.fired("goes"))
     assert desk.after(6) == []
     desk.tell(material.resolved("goes"))
@@ -337,9 +333,7 @@ def test_chats_get_title_evidence_and_remedy(tmp_path):
     urls.write_text("# team\nslack://a/b/c\n")
     ledger, sent = Ledger(None), []
     ledger.commit([material.fired()]).result(5)
-    chat = Chat(
-        ChatSettings(name="team", urls_file=urls), "https://watch.example", send=lambda *args: sent.append(args) or True
-    )
+    chat = Chat(ChatSettings(name="team", urls_file=urls), "https://watch.example", send=lambda *args: sent.append(args) or True)
 
     chat.tell(ledger.finding("f1"), 1, told_before=False, now_s=T0)
 
@@ -380,9 +374,7 @@ def test_the_threads_tell_by_themselves_when_woken(desk):
 @pytest.fixture
 def peer(desk):
     settings = AlertmanagerSettings(name="am", urls=(desk.receiver.url,), resend_s=60.0)
-    return AlertPeer(
-        settings, desk.receiver.url, desk.ledger, pace=desk.pace, external_url="https://watch.example", now=desk.clock
-    )
+    return AlertPeer(settings, desk.receiver.url, desk.ledger, pace=desk.pace, external_url="https://watch.example", now=desk.clock)
 
 
 def sent(desk: Desk) -> dict[str, dict]:
@@ -466,9 +458,7 @@ def test_after_a_restart_of_the_daemon_a_firing_alert_goes_on_and_a_resolved_one
 
 
 def test_historic_folded_silenced_and_minor_findings_are_not_pushed(desk, peer):
-    desk.ledger.silence(
-        Silence(id="s", matchers={"finding": "quiet"}, author="a", reason="r", starts_s=T0, ends_s=T0 + 999)
-    ).result(5)
+    desk.ledger.silence(Silence(id="s", matchers={"finding": "quiet"}, author="a", reason="r", starts_s=T0, ends_s=T0 + 999)).result(5)
     desk.tell(
         material.fired("old", historic=True),
         material.fired("effect", explained_by="x"),
@@ -485,15 +475,8 @@ def test_historic_folded_silenced_and_minor_findings_are_not_pushed(desk, peer):
 def test_a_quiet_daemon_writes_nothing_to_its_ledger_when_it_resends(desk, peer):
     desk.tell(material.fired())
     peer.turn()
-    before = desk.ledger.read(
-        lambda connection: connection.execute("SELECT channel, key, state, at FROM delivered").fetchall()
-    )
+    before = desk.ledger.read(lambda connection: connection.execute("SELECT channel, key, state, at FROM delivered").fetchall())
     desk.clock.now_s += 60
     peer.turn()
 
-    assert (
-        desk.ledger.read(
-            lambda connection: connection.execute("SELECT channel, key, state, at FROM delivered").fetchall()
-        )
-        == before
-    )
+    assert desk.ledger.read(lambda connection: connection.execute("SELECT channel, key, state, at FROM delivered").fetchall()) == before

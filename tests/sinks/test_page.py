@@ -44,9 +44,7 @@ def read(page: str) -> Tree:
 
 def words(page: str) -> str:
     """The visible text."""
-    return re.sub(
-        r"\s+", " ", " ".join(data for tags, _, data in read(page).found if not {"script", "style"} & set(tags))
-    )
+    return re.sub(r"\s+", " ", " ".join(data for tags, _, data in read(page).found if not {"script", "style"} & set(tags)))
 
 
 def test_it_shows_server_findings_with_evidence_and_remedy_gpus_and_what_is_missing(story):
@@ -126,9 +124,7 @@ def test_before_anything_is_watched_it_says_what_is_awaited(daemon):
 
 def test_trouble_of_our_own_is_at_the_top(story):
     story.board.set_reload(Reload(was_successful=False, error="watchdog.yaml:3:1: unknown key"))
-    story.board.set_sources(
-        [material.source(state="failed", why="permission denied", do="add the daemon to group adm")]
-    )
+    story.board.set_sources([material.source(state="failed", why="permission denied", do="add the daemon to group adm")])
 
     text = words(story.client().get("/").text)
     assert "The newest configuration was refused: watchdog.yaml:3:1: unknown key" in text
@@ -146,9 +142,7 @@ def test_a_gpu_that_cannot_be_read_is_not_shown_as_idle(daemon):
 def test_servers_without_dump_or_samples_have_no_invented_numbers(daemon):
     unknown = replace(material.run().release, min=None, max=None, source="unknown")
     daemon.tell(material.moved(phase=Phase.UNKNOWN, started_at_s=None, release=unknown, model="", timings_s={}))
-    daemon.board.add_sample(
-        material.sample(power_w=None, sm_util=None, mem_used_mib=None, temp_c=None, throttle_reasons=None)
-    )
+    daemon.board.add_sample(material.sample(power_w=None, sm_util=None, mem_used_mib=None, temp_c=None, throttle_reasons=None))
 
     text = words(daemon.client().get("/").text)
     assert "release unknown" in text
@@ -162,9 +156,9 @@ def test_the_page_needs_nothing_from_anywhere(story):
     without_ours = re.sub(r"<(script|style) nonce=\"[^\"]+\">.*?</\1>", "", page, flags=re.S)
 
     assert not re.search(r'\s(style|on\w+)="', without_ours)
-    assert [
-        each for each in re.findall(r'(?:src|href)="([^"]+)"', without_ours) if each.startswith(("http", "//"))
-    ] == ["https://github.com/sgl-project/sglang/issues/1"] * without_ours.count('href="https://github.com')
+    assert [each for each in re.findall(r'(?:src|href)="([^"]+)"', without_ours) if each.startswith(("http", "//"))] == [
+        "https://github.com/sgl-project/sglang/issues/1"
+    ] * without_ours.count('href="https://github.com')
     assert re.search(r"url\(|@import", page) is None
 
 

@@ -71,9 +71,7 @@ def test_metrics_have_their_own_switch(story):
         assert story.client(scope, metrics_need_token=True).get("/metrics").status_code == 200
 
 
-@pytest.mark.parametrize(
-    "authorization", ["Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Bearer sgwd_wrong", "bearer\tx", "Bearer \xff"]
-)
+@pytest.mark.parametrize("authorization", ["Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Bearer sgwd_wrong", "bearer\tx", "Bearer \xff"])
 def test_a_wrong_token_is_refused_even_where_none_is_needed(story, authorization):
     """Otherwise a script with a mistyped token would work until somebody opens the port."""
     answer = story.client().get("/api/v1/findings", headers={"authorization": authorization.encode("latin-1")})
@@ -185,8 +183,7 @@ def test_every_fault_of_a_token_file_is_told_with_its_place():
 
     assert str(refused.value).splitlines() == [
         "tokens:2:5: unknown scope 'reed': use read, write or metrics",
-        "tokens:4:1: not `name scope[,scope] sha256:<64 hex digits>`;"
-        " make a line with `sglang-watchdog config token NAME`",
+        "tokens:4:1: not `name scope[,scope] sha256:<64 hex digits>`; make a line with `sglang-watchdog config token NAME`",
     ]
 
 
@@ -325,17 +322,13 @@ def test_no_answer_opens_anything_to_other_origins(story):
 
 
 def test_a_preflight_is_not_answered_with_permission(story):
-    answer = story.client().options(
-        "/api/v1/silences", headers={"origin": "https://evil.example", "access-control-request-method": "POST"}
-    )
+    answer = story.client().options("/api/v1/silences", headers={"origin": "https://evil.example", "access-control-request-method": "POST"})
 
     assert answer.status_code in (401, 403, 405)
 
 
 def test_the_pages_nonce_is_used_once(story):
-    nonces = {
-        re.search(r"'nonce-([^']+)'", story.client().get("/").headers["content-security-policy"])[1] for _ in range(5)
-    }
+    nonces = {re.search(r"'nonce-([^']+)'", story.client().get("/").headers["content-security-policy"])[1] for _ in range(5)}
 
     assert len(nonces) == 5
 
@@ -351,9 +344,7 @@ def test_a_body_beyond_the_limit_is_refused_with_or_without_its_length_announced
     assert client.post("/api/v1/silences", headers={"content-length": "-5"}, content=b"").status_code == 413
 
 
-@pytest.mark.parametrize(
-    "body", [b"[" * 60_000, b'{"matchers":' * 5000, b"\xff\xfe", b'{"matchers": {"server": "\\ud800"}}', b"NaN"]
-)
+@pytest.mark.parametrize("body", [b"[" * 60_000, b'{"matchers":' * 5000, b"\xff\xfe", b'{"matchers": {"server": "\\ud800"}}', b"NaN"])
 def test_hostile_bodies_are_answered_with_a_problem(story, body):
     answer = story.client(WRITE).post("/api/v1/silences", content=body, headers={"content-type": "application/json"})
 
@@ -443,11 +434,7 @@ def test_hostile_log_text_stays_text_on_the_page(daemon, text):
     without_ours = re.sub(r"<(script|style) nonce=\"[^\"]+\">.*?</\1>", "", page, flags=re.S)
     assert "<script" not in without_ours
     assert "<img" not in without_ours
-    assert not [
-        each
-        for each in re.findall(r'(?:href|src)="([^"]*)"', without_ours)
-        if not each.startswith(("data:image/svg", "./"))
-    ]
+    assert not [each for each in re.findall(r'(?:href|src)="([^"]*)"', without_ours) if not each.startswith(("data:image/svg", "./"))]
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", without_ours)
     assert not re.search(r"\son\w+=", "".join(re.findall(r"<[^>]*>", re.sub(r'"[^"]*"', '""', without_ours))))
 

@@ -6,7 +6,8 @@ of event time, so that neither block cuts nor the order of arrival show in the r
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ..model.finding import (
     Change,
@@ -53,7 +54,7 @@ from .releases import Releases
 from .runs import BUSY, ENDED, RANK_PHASE, SERVING, RunState, joins, line_at, line_of, run_id
 from .sequencer import Sequencer
 from .series import Series
-from .settings import EngineSettings
+from .settings import EngineSettings, FlagRecord
 from .windows import Judged, Scene, judge, samples_evidence
 from .words import fill, gpu_list
 
@@ -69,6 +70,7 @@ _PLACED_BY = {
     "run.scheduler_pid": "scheduler_pid",
     "run.avail_gib": "avail_gib",
 }
+_FLAGS_AFTER_S = 10.0
 _APART_S = 120.0  # a recording may begin before the first line and end after the last
 _BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say that nothing could be read, not that bytes were lost
 _LOOP_S = 1800.0  # starts within this long are counted together
@@ -765,6 +767,37 @@ class Engine:
 
         return self.findings.judge(key, signature, Answer.YES, at_s, state, hold_s=0.0)
 
+    # --- flags -----------------------------------------------------------------------------------------------------
+
+    def _judge_flags(self, run: RunState, at_s: float | None) -> list[Change]:
+        """Once for each run, when it is ready and the facts about model and GPU are in: one finding for each flag that does nothing."""
+        judge_flags = self.settings.flag_judge
+        if judge_flags is None or run.flags_judged or run.dump is None or not run.dump_complete:
+            return []
+        run.flags_judged = True
+        gpu = {f"gpu.{name}": value for name, value in self._gpu_root(run).items()}
+        facts = {name: fact.value for name, fact in run.facts.items()} | gpu
+        changes: list[Change] = []
+        for record in judge_flags(run.args, run.release, facts):
+            signature = self._flag_signature(record)
+            if signature is None:
+                continue
+            evidence = run.fact_evidence(f"args.{record.field}")
+            statement = Statement(summary=record.summary, lines=(run.dump,), other=(evidence,) if evidence is not None else ())
+            key = self._key(signature, run)
+            changes += self.findings.judge(key, signature, Answer.YES, at_s, partial(_said, statement), hold_s=0.0)
+        return changes
+
+    def _flag_signature(self, record: FlagRecord) -> Signature | None:
+        known = self.compiled.library.signatures.get(record.signature)
+        severity = self.compiled.library.topics.get(record.topic)
+        if known is None or severity is None:
+            return None
+        return replace(
+            known, topic=record.topic, severity=severity, title=record.title, explanation=record.explanation,
+            remediation=record.remediation, references=record.references, hold_s=0.0,
+        )  # fmt: skip
+
     # --- windows -----------------------------------------------------------------------------------------------------
 
     def _tick(self, at_s: float) -> list[Change]:
@@ -777,6 +810,8 @@ class Engine:
             changes += self._idle(run, at_s)
         changes += self._flush_deferred(at_s)
         changes += self._judge_silences()
+        if run is not None and run.load.ready_s is not None and at_s >= run.load.ready_s + _FLAGS_AFTER_S:
+            changes += self._judge_flags(run, at_s)
         self._tick_steady(run, at_s)
         for item in self.compiled.windowed:
             if run is None or run.closed:
@@ -819,10 +854,29 @@ class Engine:
         if not self._in_phase(signature, run) and not hardware:
             return []
         context = self._context(run, at_s)
+        elsewhere = self._other_release(signature, run)
+        if elsewhere is not None:
+            return self._settle_windowed(item, run, at_s, Judged(elsewhere, {}, at_s), gpus, context)
         if signature.each == "gpu":
             return self._judge_each(item, run, at_s, gpus, context)
         judged = judge(item, self._scene(item, run, at_s, gpus), context)
         return self._settle_windowed(item, run, at_s, judged, gpus, context)
+
+    def _other_release(self, signature: Signature, run: RunState | None) -> Verdict | None:
+        """Why a conclusion from a release's sources does not hold for this run; a line that was said needs no release."""
+        if not signature.releases or signature.match:
+            return None
+        covered = self.releases.covers(signature.releases, run.release) if run is not None else None
+        if covered is True:
+            return None
+        if covered is False:
+            return Verdict(Answer.NOT_APPLICABLE, f"it holds for {signature.releases} only", "", "releases")
+        return Verdict(
+            Answer.UNKNOWN,
+            f"it holds for {signature.releases} only, and the release is not known well enough",
+            "name the release: the server's address for /server_info, or a log that states it",
+            "releases",
+        )
 
     def _judge_each(
         self, item: CompiledSignature, run: RunState | None, at_s: float, gpus: Sequence[GpuState], context: Context
@@ -1102,6 +1156,10 @@ def _time_of(observation: Observation) -> float | None:
     if isinstance(observation, Gap):
         return observation.to_s
     return observation.at_s
+
+
+def _said(statement: Statement) -> Statement:
+    return statement
 
 
 def _widened(span: tuple[float, float] | None, at_s: float) -> tuple[float, float]:

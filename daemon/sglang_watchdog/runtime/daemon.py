@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 from watchfiles import awatch
 
+from ..engine.settings import FlagJudge
 from ..library.load import Loaded, load
 from ..model.finding import Change
 from ..model.observation import Gap, GpuEvent, Observation, Opened, Sample, Watermark
@@ -71,12 +72,14 @@ class Daemon:
         tokens: TokenStore,
         say: Callable[[str], None] = lambda _: None,
         on_changes: Callable[[list[Change]], None] | None = None,
+        flags: Callable[[Library], FlagJudge] | None = None,
     ) -> None:
         self.plan = plan
         self._version = version
         self._tokens = tokens
         self._say = say
         self._on_changes = on_changes
+        self._flags = flags
         self._loaded: Loaded = self._load()
         self.library: Library = self._loaded.library
         self._patterns: PatternSet = compile_patterns(self.library, "auto")
@@ -247,7 +250,8 @@ class Daemon:
         self._gpu_feed = gpu_feed(self.plan)
 
     def _watch(self, server: ServerPlan, sources: dict[str, ResumeAt]) -> ServerWatch:
-        started = replace(server.engine, daemon_started_s=self.ledger.first_started_s)
+        judge = self._flags(self.library) if self._flags is not None else None
+        started = replace(server.engine, daemon_started_s=self.ledger.first_started_s, flag_judge=judge)
         zone = server.zone or machine_zone()
         clock = LogClock() if self.plan.clock == "log" else WallClock()
         return ServerWatch(
@@ -320,7 +324,7 @@ class Daemon:
 
     def _keep(self, event: Sample | GpuEvent | Gap) -> None:
         """Write to the recording; a full disk ends the recording and nothing else."""
-        assert self._recorder is not None  # noqa: S101 - the caller asked
+        assert self._recorder is not None
         try:
             self._recorder.write(event)
         except OSError as error:

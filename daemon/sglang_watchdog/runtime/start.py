@@ -12,7 +12,9 @@ from ..config.about import version
 from ..config.faults import render_all
 from ..config.layers import configuration_files, configure
 from ..config.settings import Settings
+from ..engine.settings import FlagJudge
 from ..model.finding import Change, FindingChanged, LineEvidence
+from ..model.signature import Library
 from ..model.words import State
 from ..parse.zone import UnknownZone, Zone
 from ..sinks.web.security import OpenBindRefused
@@ -35,7 +37,7 @@ class Refused(Exception):
     """The daemon cannot start here."""
 
 
-def start(options: argparse.Namespace, *, is_colour: bool) -> int:
+def start(options: argparse.Namespace, *, is_colour: bool, flags: Callable[[Library], FlagJudge] | None = None) -> int:
     """Run until told to stop; the exit code."""
     logging.configure(verbose=options.verbose)
     settings = _settings(options)
@@ -53,7 +55,7 @@ def start(options: argparse.Namespace, *, is_colour: bool) -> int:
     if not tokens and not settings.needs_token:
         own, token = make("local", [TokenScope.WRITE])
         tokens = [token]
-    daemon_options: dict[str, Any] = {"on_changes": printer(is_colour) if options.print_findings else None}
+    daemon_options: dict[str, Any] = {"on_changes": printer(is_colour) if options.print_findings else None, "flags": flags}
     try:
         daemon = Daemon(plan, version(), tokens=TokenStore(tokens), say=_sayer(plan, own), **daemon_options)
         asyncio.run(daemon.run())

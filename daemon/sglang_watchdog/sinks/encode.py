@@ -191,9 +191,7 @@ def gap(item: Gap) -> Document:
     }
 
 
-def source(
-    name: str, *, format: str, lines: int, bytes: int, sglang_lines: int, timezone: str, gaps: Iterable[Gap] = ()
-) -> Document:
+def source(name: str, *, format: str, lines: int, bytes: int, sglang_lines: int, timezone: str, gaps: Iterable[Gap] = ()) -> Document:
     return {
         "name": name,
         "format": format,

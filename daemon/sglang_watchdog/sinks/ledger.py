@@ -48,14 +48,10 @@ class Ledger:
     ) -> None:
         self._retention, self._channels = retention, tuple(channels)
         self._notify_wait_s, self._now = notify_wait_s, now
-        self._thread = Writer(
-            path, now=now, retry_s=retry_s, maintain=self.maintain, on_state=on_state, on_committed=on_committed
-        )
+        self._thread = Writer(path, now=now, retry_s=retry_s, maintain=self.maintain, on_state=on_state, on_committed=on_committed)
         self._past = self._thread.read(ledger_writes.horizon)
         self._thread.start()
-        self._first_started_s = self._thread.submit(
-            lambda connection: ledger_writes.first_start(connection, now())
-        ).result()
+        self._first_started_s = self._thread.submit(lambda connection: ledger_writes.first_start(connection, now())).result()
 
     # --- what the runtime calls ---------------------------------------------------------------------------------
 
@@ -73,9 +69,7 @@ class Ledger:
         """Jobs not yet committed; the runtime stops reading logs while it is long."""
         return self._thread.backlog
 
-    def commit(
-        self, changes: Iterable[Change], positions: Mapping[str, Any] | None = None
-    ) -> "Future[tuple[Recorded, ...]]":
+    def commit(self, changes: Iterable[Change], positions: Mapping[str, Any] | None = None) -> "Future[tuple[Recorded, ...]]":
         """Record changes and positions in one transaction; the future ends when they are durable, with what was news.
         A position is any JSON value, by the name of its source."""
         told, where = tuple(changes), dict(positions or {})
@@ -101,15 +95,8 @@ class Ledger:
                 "SELECT doc, historic, state FROM findings WHERE server = ? AND state IN ('pending', 'firing')",
                 (server,),
             ).fetchall()
-            found = [
-                (decode.finding(json.loads(doc), historic=bool(historic)), State(state))
-                for doc, historic, state in rows
-            ]
-            gone = [
-                FindingChanged(at_s, replace(finding, state=State.EXPIRED), was)
-                for finding, was in found
-                if finding.id not in kept
-            ]
+            found = [(decode.finding(json.loads(doc), historic=bool(historic)), State(state)) for doc, historic, state in rows]
+            gone = [FindingChanged(at_s, replace(finding, state=State.EXPIRED), was) for finding, was in found if finding.id not in kept]
             return ledger_writes.write_changes(
                 connection,
                 gone,
@@ -124,26 +111,18 @@ class Ledger:
 
     def acknowledge(self, word: Acknowledgement) -> "Future[Recorded | None]":
         """None: there is no such open finding."""
-        return self._thread.submit(
-            lambda connection: ledger_writes.write_acknowledgement(connection, word, now_s=self._now())
-        )
+        return self._thread.submit(lambda connection: ledger_writes.write_acknowledgement(connection, word, now_s=self._now()))
 
     def withdraw(self, finding: str, author: str) -> "Future[Recorded | None]":
         """Take an acknowledgement back. None: there was none."""
-        return self._thread.submit(
-            lambda connection: ledger_writes.remove_acknowledgement(connection, finding, author, now_s=self._now())
-        )
+        return self._thread.submit(lambda connection: ledger_writes.remove_acknowledgement(connection, finding, author, now_s=self._now()))
 
     def silence(self, silence: Silence) -> "Future[Recorded]":
-        return self._thread.submit(
-            lambda connection: ledger_writes.write_silence(connection, silence, now_s=self._now())
-        )
+        return self._thread.submit(lambda connection: ledger_writes.write_silence(connection, silence, now_s=self._now()))
 
     def end_silence(self, silence: str, author: str) -> "Future[Recorded | None]":
         """None: there is none that has not ended."""
-        return self._thread.submit(
-            lambda connection: ledger_writes.end_silence(connection, silence, author, now_s=self._now())
-        )
+        return self._thread.submit(lambda connection: ledger_writes.end_silence(connection, silence, author, now_s=self._now()))
 
     def write(self, job: Callable[[sqlite3.Connection], T]) -> "Future[T]":
         """Run `job` in the writer's next transaction."""
@@ -173,9 +152,7 @@ class Ledger:
         limit: int = 100,
         cursor: int | None = None,
     ) -> Page[FindingRow]:
-        return self.read(
-            lambda connection: ledger_reads.findings(connection, wanted, now_s=self._now(), limit=limit, cursor=cursor)
-        )
+        return self.read(lambda connection: ledger_reads.findings(connection, wanted, now_s=self._now(), limit=limit, cursor=cursor))
 
     def finding(self, id: str) -> FindingRow | None:
         return next(iter(self.findings(FindingFilter(id=(id,)), limit=1).items), None)
@@ -183,17 +160,10 @@ class Ledger:
     def open_findings(self, server: str) -> tuple[Finding, ...]:
         """The findings of a server that were pending or firing when they were last heard of."""
         wanted = FindingFilter(server=(server,), state=(State.PENDING.value, State.FIRING.value))
-        return tuple(
-            decode.finding(json.loads(row.doc), historic=row.is_historic)
-            for row in self.findings(wanted, limit=100_000).items
-        )
+        return tuple(decode.finding(json.loads(row.doc), historic=row.is_historic) for row in self.findings(wanted, limit=100_000).items)
 
-    def runs(
-        self, *, server: tuple[str, ...] = (), phase: tuple[str, ...] = (), limit: int = 100, cursor: int | None = None
-    ) -> Page[str]:
-        return self.read(
-            lambda connection: ledger_reads.runs(connection, server=server, phase=phase, limit=limit, cursor=cursor)
-        )
+    def runs(self, *, server: tuple[str, ...] = (), phase: tuple[str, ...] = (), limit: int = 100, cursor: int | None = None) -> Page[str]:
+        return self.read(lambda connection: ledger_reads.runs(connection, server=server, phase=phase, limit=limit, cursor=cursor))
 
     def run(self, id: str) -> tuple[str, str] | None:
         """The run and its facts as JSON texts."""

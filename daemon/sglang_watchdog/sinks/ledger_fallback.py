@@ -26,9 +26,7 @@ def copy_to_memory(disk: sqlite3.Connection, memory: sqlite3.Connection) -> int:
             (_MEMORY_FINDINGS,),
         ).fetchall(),
     )
-    _insert(
-        memory, "runs", disk.execute("SELECT * FROM runs ORDER BY opened_id DESC LIMIT ?", (_MEMORY_RUNS,)).fetchall()
-    )
+    _insert(memory, "runs", disk.execute("SELECT * FROM runs ORDER BY opened_id DESC LIMIT ?", (_MEMORY_RUNS,)).fetchall())
     row = disk.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
     last = 0 if row is None else int(row[0])
     continue_after(memory, last)
@@ -54,9 +52,7 @@ def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int
         _insert(disk, "changes", changes)
         continue_after(
             disk,
-            int(
-                memory.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'changes'").fetchone()[0]
-            ),
+            int(memory.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'changes'").fetchone()[0]),
         )
         for table in ("findings", "runs"):
             _insert(disk, table, memory.execute(f"SELECT * FROM {table} WHERE change_id > ?", (last,)).fetchall())  # noqa: S608

@@ -72,9 +72,7 @@ class FindingRow:
         return f"{self.doc[:-1]},{overlay[1:]}"
 
 
-def findings(
-    connection: sqlite3.Connection, wanted: FindingFilter, *, now_s: float, limit: int, cursor: int | None = None
-) -> Page[FindingRow]:
+def findings(connection: sqlite3.Connection, wanted: FindingFilter, *, now_s: float, limit: int, cursor: int | None = None) -> Page[FindingRow]:
     """Newest first by the order in which they were opened, which never changes, so that pages neither repeat nor
     skip."""
     clauses, values = ["opened_id < ?"], [cursor if cursor is not None else 1 << 62]
@@ -180,10 +178,7 @@ def run(connection: sqlite3.Connection, id: str) -> tuple[str, str] | None:
 def silences(connection: sqlite3.Connection) -> list[Silence]:
     """All on record, newest first."""
     rows = connection.execute("SELECT id, matchers, author, reason, starts, ends FROM silences ORDER BY opened_id DESC")
-    return [
-        Silence(id=row[0], matchers=json.loads(row[1]), author=row[2], reason=row[3], starts_s=row[4], ends_s=row[5])
-        for row in rows
-    ]
+    return [Silence(id=row[0], matchers=json.loads(row[1]), author=row[2], reason=row[3], starts_s=row[4], ends_s=row[5]) for row in rows]
 
 
 def changes_since(connection: sqlite3.Connection, after: int, limit: int) -> list[Recorded]:
@@ -191,10 +186,7 @@ def changes_since(connection: sqlite3.Connection, after: int, limit: int) -> lis
         "SELECT id, kind, at, server, key, was, state, doc FROM changes WHERE id > ? ORDER BY id LIMIT ?",
         (after, limit),
     )
-    return [
-        Recorded(id=row[0], kind=row[1], at=row[2], server=row[3], key=row[4], was=row[5], state=row[6], doc=row[7])
-        for row in rows
-    ]
+    return [Recorded(id=row[0], kind=row[1], at=row[2], server=row[3], key=row[4], was=row[5], state=row[6], doc=row[7]) for row in rows]
 
 
 def change_range(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -172,9 +172,7 @@ class Writer:
                 future.set_exception(answer)
                 continue
             future.set_result(answer)
-            news.extend(
-                each for each in (answer if isinstance(answer, tuple) else (answer,)) if isinstance(each, Recorded)
-            )
+            news.extend(each for each in (answer if isinstance(answer, tuple) else (answer,)) if isinstance(each, Recorded))
         if news:
             self._last_id = news[-1].id
             self._tell(lambda: self._on_committed(news))

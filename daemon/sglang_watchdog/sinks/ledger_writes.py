@@ -106,9 +106,7 @@ def horizon(connection: sqlite3.Connection) -> Horizon:
 
 def first_start(connection: sqlite3.Connection, now_s: float) -> float:
     """When a daemon first wrote this ledger; from now on, now."""
-    connection.execute(
-        "INSERT INTO meta (name, value) VALUES ('first_started', ?) ON CONFLICT DO NOTHING", (repr(now_s),)
-    )
+    connection.execute("INSERT INTO meta (name, value) VALUES ('first_started', ?) ON CONFLICT DO NOTHING", (repr(now_s),))
     return float(connection.execute("SELECT value FROM meta WHERE name = 'first_started'").fetchone()[0])
 
 
@@ -140,9 +138,7 @@ def write_changes(
     return tuple(recorded)
 
 
-def write_finding(
-    connection: sqlite3.Connection, change: FindingChanged, *, now_s: float, past: Horizon
-) -> Recorded | None:
+def write_finding(connection: sqlite3.Connection, change: FindingChanged, *, now_s: float, past: Horizon) -> Recorded | None:
     """Returns None if the ledger knew it already."""
     finding = change.finding
     row = connection.execute("SELECT state, doc, at, historic FROM findings WHERE id = ?", (finding.id,)).fetchone()
@@ -241,9 +237,7 @@ def write_run(connection: sqlite3.Connection, change: RunChanged, *, now_s: floa
     return entry
 
 
-def _queue(
-    connection: sqlite3.Connection, entry: Recorded, channels: Sequence[str], *, now_s: float, wait_s: float
-) -> None:
+def _queue(connection: sqlite3.Connection, entry: Recorded, channels: Sequence[str], *, now_s: float, wait_s: float) -> None:
     """One waiting notification for each channel and finding: it always tells the newest state, so a flapping finding
     cannot fill the queue."""
     if entry.state == State.PENDING.value or (entry.was == entry.state and not entry.was_unfolded):
@@ -278,9 +272,7 @@ def write_acknowledgement(connection: sqlite3.Connection, word: Acknowledgement,
     )
 
 
-def remove_acknowledgement(
-    connection: sqlite3.Connection, finding: str, author: str, *, now_s: float
-) -> Recorded | None:
+def remove_acknowledgement(connection: sqlite3.Connection, finding: str, author: str, *, now_s: float) -> Recorded | None:
     """Returns None if there was none."""
     if connection.execute("DELETE FROM acknowledgements WHERE finding = ?", (finding,)).rowcount == 0:
         return None

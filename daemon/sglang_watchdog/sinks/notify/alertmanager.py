@@ -35,24 +35,14 @@ def channel(settings: AlertmanagerSettings, url: str) -> str:
     return f"{settings.name} {url}"
 
 
-def alerts(
-    connection: sqlite3.Connection, settings: AlertmanagerSettings, url: str, *, now_s: float, external_url: str
-) -> list[Alert]:
+def alerts(connection: sqlite3.Connection, settings: AlertmanagerSettings, url: str, *, now_s: float, external_url: str) -> list[Alert]:
     """What this peer must hear now: what is firing, and what was firing when it last heard."""
     told = {
         str(key): (str(state), float(at))
-        for key, state, at in connection.execute(
-            "SELECT key, state, at FROM delivered WHERE channel = ?", (channel(settings, url),)
-        )
+        for key, state, at in connection.execute("SELECT key, state, at FROM delivered WHERE channel = ?", (channel(settings, url),))
     }
-    firing = ledger_reads.findings(
-        connection, FindingFilter(state=(State.FIRING.value,)), now_s=now_s, limit=_MOST
-    ).items
-    heard = [
-        key
-        for key, (state, at_s) in told.items()
-        if state == State.FIRING.value or now_s <= at_s + settings.resolved_for_s
-    ]
+    firing = ledger_reads.findings(connection, FindingFilter(state=(State.FIRING.value,)), now_s=now_s, limit=_MOST).items
+    heard = [key for key, (state, at_s) in told.items() if state == State.FIRING.value or now_s <= at_s + settings.resolved_for_s]
     over = [
         row
         for part in _parts(heard, 500)
@@ -76,10 +66,7 @@ def alerts(
 
 
 def _is_for(row: FindingRow, settings: AlertmanagerSettings) -> bool:
-    return (
-        not (row.is_historic or row.is_folded or row.silence is not None)
-        and Severity(row.severity).rank >= settings.at_least.rank
-    )
+    return not (row.is_historic or row.is_folded or row.silence is not None) and Severity(row.severity).rank >= settings.at_least.rank
 
 
 def alert(row: FindingRow, ends_s: float | None, external_url: str) -> dict[str, Any]:
@@ -141,9 +128,7 @@ def push(settings: AlertmanagerSettings, url: str, batch: Sequence[Alert], *, ti
         http.post(url.rstrip("/") + "/api/v2/alerts", body, headers, timeout_s=timeout_s, ca_file=settings.ca_file)
 
 
-def remember(
-    connection: sqlite3.Connection, settings: AlertmanagerSettings, url: str, batch: Iterable[Alert], now_s: float
-) -> None:
+def remember(connection: sqlite3.Connection, settings: AlertmanagerSettings, url: str, batch: Iterable[Alert], now_s: float) -> None:
     """Keep what the peer heard; only a new state is written, so a quiet daemon writes nothing."""
     name = channel(settings, url)
     connection.executemany(

@@ -33,13 +33,9 @@ def notifier(
     workers: list[Worker] = []
     for each in settings:
         if isinstance(each, AlertmanagerSettings):
-            workers += [
-                AlertPeer(each, url, ledger, pace=pace, external_url=external_url, now=now) for url in each.urls
-            ]
+            workers += [AlertPeer(each, url, ledger, pace=pace, external_url=external_url, now=now) for url in each.urls]
         else:
-            channel = (
-                Webhook(each, pace, external_url) if isinstance(each, WebhookSettings) else Chat(each, external_url)
-            )
+            channel = Webhook(each, pace, external_url) if isinstance(each, WebhookSettings) else Chat(each, external_url)
             workers.append(Post(each.name, channel, ledger, at_least=each.at_least, pace=pace, now=now, jitter=jitter))
     ledger.write(lambda connection: outbox.close_others(connection, outbox_channels(settings), now())).result()
     return Notifier(workers, ledger, on_fault=on_fault)

@@ -32,9 +32,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float,
     try:
         connection = _connection(url, timeout_s, ca_file)
         try:
-            connection.request(
-                "POST", (target.path or "/") + (f"?{target.query}" if target.query else ""), body, dict(headers)
-            )
+            connection.request("POST", (target.path or "/") + (f"?{target.query}" if target.query else ""), body, dict(headers))
             answer = connection.getresponse()
             text = _read(connection, answer, ends_at)
         finally:

@@ -49,9 +49,7 @@ class Post:
 
     def turn(self) -> float:
         """Handle everything that is due. Returns the seconds until something is due again."""
-        self._ledger.write(
-            lambda connection: outbox.bound(connection, self.name, self._pace.queue, self._now())
-        ).result()
+        self._ledger.write(lambda connection: outbox.bound(connection, self.name, self._pace.queue, self._now())).result()
         for waiting in self._ledger.read(lambda connection: outbox.due(connection, self.name, self._now())):
             self._handle(waiting)
         following_s = self._ledger.read(lambda connection: outbox.next_due(connection, self.name))
@@ -70,31 +68,23 @@ class Post:
     def _tell(self, waiting: Waiting, decision: Tell) -> None:
         assert waiting.finding is not None
         try:
-            self._channel.tell(
-                waiting.finding, waiting.change_id, told_before=waiting.told_state is not None, now_s=self._now()
-            )
+            self._channel.tell(waiting.finding, waiting.change_id, told_before=waiting.told_state is not None, now_s=self._now())
         except DeliveryFailed as fault:
             self._failed(waiting, fault)
             return
         self.tally.sent += 1
         self.tally.error = ""
-        self._ledger.write(
-            lambda connection: outbox.told(connection, self.name, waiting, decision.state, self._now())
-        ).result()
+        self._ledger.write(lambda connection: outbox.told(connection, self.name, waiting, decision.state, self._now())).result()
 
     def _failed(self, waiting: Waiting, fault: DeliveryFailed) -> None:
         self.tally.failed += 1
         self.tally.error = str(fault)
         now_s, pace = self._now(), self._pace
         if fault.is_final or now_s - waiting.queued_s > pace.deadline_s:
-            self._ledger.write(
-                lambda connection: outbox.bury(connection, self.name, waiting, str(fault), now_s)
-            ).result()
+            self._ledger.write(lambda connection: outbox.bury(connection, self.name, waiting, str(fault), now_s)).result()
             return
         pause_s = min(pace.backoff_s * 2 ** min(waiting.attempts, 20), pace.backoff_most_s) * (0.5 + self._jitter())
-        self._ledger.write(
-            lambda connection: outbox.failed(connection, self.name, waiting, now_s + pause_s, str(fault))
-        ).result()
+        self._ledger.write(lambda connection: outbox.failed(connection, self.name, waiting, now_s + pause_s, str(fault))).result()
 
 
 class AlertPeer:
@@ -118,9 +108,7 @@ class AlertPeer:
         """Send everything once. Returns the seconds until the next sending, sooner after a failure."""
         now_s = self._now()
         batch = self._ledger.read(
-            lambda connection: alertmanager.alerts(
-                connection, self._settings, self._url, now_s=now_s, external_url=self._external_url
-            )
+            lambda connection: alertmanager.alerts(connection, self._settings, self._url, now_s=now_s, external_url=self._external_url)
         )
         try:
             alertmanager.push(self._settings, self._url, batch, timeout_s=self._pace.timeout_s)
@@ -130,9 +118,7 @@ class AlertPeer:
             return min(self._pace.backoff_s, self._settings.resend_s)
         self.tally.sent += len(batch)
         self.tally.error = ""
-        self._ledger.write(
-            lambda connection: alertmanager.remember(connection, self._settings, self._url, batch, now_s)
-        ).result()
+        self._ledger.write(lambda connection: alertmanager.remember(connection, self._settings, self._url, batch, now_s)).result()
         return self._settings.resend_s
 
 
@@ -154,10 +140,7 @@ class Notifier:
         self._workers, self._ledger, self._on_fault, self._gather_s = tuple(workers), ledger, on_fault, gather_s
         self._wakes = {worker.name: threading.Event() for worker in workers}
         self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(worker,), name=f"notify {worker.name}", daemon=True)
-            for worker in workers
-        ]
+        self._threads = [threading.Thread(target=self._run, args=(worker,), name=f"notify {worker.name}", daemon=True) for worker in workers]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -181,10 +164,7 @@ class Notifier:
         """For each channel: sent, failed attempts, waiting, dead letters."""
         names = [worker.name for worker in self._workers]
         counted = self._ledger.read(lambda connection: [outbox.counts(connection, name) for name in names])
-        return {
-            worker.name: (worker.tally.sent, worker.tally.failed, *counts)
-            for worker, counts in zip(self._workers, counted, strict=True)
-        }
+        return {worker.name: (worker.tally.sent, worker.tally.failed, *counts) for worker, counts in zip(self._workers, counted, strict=True)}
 
     def _run(self, worker: Worker) -> None:
         wake = self._wakes[worker.name]

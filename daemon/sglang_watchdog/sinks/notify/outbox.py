@@ -112,9 +112,7 @@ def told(connection: sqlite3.Connection, channel: str, waiting: Waiting, state: 
 
 
 def drop(connection: sqlite3.Connection, channel: str, waiting: Waiting) -> None:
-    connection.execute(
-        "DELETE FROM outbox WHERE channel = ? AND key = ? AND change_id = ?", (channel, waiting.key, waiting.change_id)
-    )
+    connection.execute("DELETE FROM outbox WHERE channel = ? AND key = ? AND change_id = ?", (channel, waiting.key, waiting.change_id))
 
 
 def put_off(connection: sqlite3.Connection, channel: str, waiting: Waiting, until_s: float) -> None:
@@ -140,9 +138,7 @@ def bury(connection: sqlite3.Connection, channel: str, waiting: Waiting, error: 
 
 def bound(connection: sqlite3.Connection, channel: str, most: int, now_s: float) -> int:
     """Bury the oldest entries beyond `most`. Returns how many."""
-    rows = connection.execute(
-        "SELECT key FROM outbox WHERE channel = ? ORDER BY queued DESC LIMIT -1 OFFSET ?", (channel, most)
-    ).fetchall()
+    rows = connection.execute("SELECT key FROM outbox WHERE channel = ? ORDER BY queued DESC LIMIT -1 OFFSET ?", (channel, most)).fetchall()
     for (key,) in rows:
         connection.execute(
             "INSERT INTO dead_letters (channel, key, at, attempts, error, doc)"

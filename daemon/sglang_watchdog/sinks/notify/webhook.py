@@ -78,9 +78,7 @@ def headers(key: bytes, id: str, at_s: int, body: bytes) -> Mapping[str, str]:
 class Chat:
     """Chats by apprise, if it is installed. `send` gets the URLs, title and text, and says whether it arrived."""
 
-    def __init__(
-        self, settings: ChatSettings, external_url: str = "", send: Callable[[list[str], str, str], bool] | None = None
-    ) -> None:
+    def __init__(self, settings: ChatSettings, external_url: str = "", send: Callable[[list[str], str, str], bool] | None = None) -> None:
         self._settings, self._external_url = settings, external_url
         self._send = send or _by_apprise
 

@@ -30,14 +30,9 @@ class ChangeQuery(BaseModel):
     after: str | None = Query(
         None,
         pattern=r"^[0-9]{1,18}$",
-        description=(
-            "Begin after this change; `0` begins with the oldest kept. `Last-Event-ID` goes before it."
-            " Left out: only what comes."
-        ),
+        description=("Begin after this change; `0` begins with the oldest kept. `Last-Event-ID` goes before it. Left out: only what comes."),
     )
-    duration_s: int | None = Query(
-        None, ge=0, le=86_400, description="End the stream after so long; 0 ends it with the backlog."
-    )
+    duration_s: int | None = Query(None, ge=0, le=86_400, description="End the stream after so long; 0 ends it with the backlog.")
 
 
 LastEventId = Annotated[str, Header(alias="Last-Event-ID", pattern=r"^[0-9]{0,18}$")]

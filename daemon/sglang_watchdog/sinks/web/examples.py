@@ -12,9 +12,7 @@ from ..state import Gpu, SourceStatus
 from . import documents
 
 _AT: Final = 1_771_488_603.0  # 2026-02-19T08:10:03Z
-_LINE: Final = LineEvidence(
-    source="chat.log", line=17, offset=4211, text="[2026-02-19 08:10:44 TP0] Load weight end.", at_s=_AT + 41
-)
+_LINE: Final = LineEvidence(source="chat.log", line=17, offset=4211, text="[2026-02-19 08:10:44 TP0] Load weight end.", at_s=_AT + 41)
 
 
 def _finding() -> dict[str, Any]:
@@ -155,9 +153,7 @@ def _silence() -> dict[str, Any]:
 
 
 def _acknowledgement() -> dict[str, Any]:
-    return acknowledgement_document(
-        Acknowledgement(finding="9f2c61d07be4a813", author="ada", note="restart planned", at_s=_AT)
-    )
+    return acknowledgement_document(Acknowledgement(finding="9f2c61d07be4a813", author="ada", note="restart planned", at_s=_AT))
 
 
 def _status() -> dict[str, Any]:

@@ -40,9 +40,7 @@ def render(parts: Parts) -> Markup:
     """The page's main part."""
     view = parts.board.view()
     open_ones = parts.ledger.findings(FindingFilter(state=(State.FIRING.value, State.PENDING.value)), limit=_SHOWN)
-    closed = parts.ledger.findings(
-        FindingFilter(state=(State.RESOLVED.value, State.EXPIRED.value)), limit=_CLOSED_SHOWN
-    )
+    closed = parts.ledger.findings(FindingFilter(state=(State.RESOLVED.value, State.EXPIRED.value)), limit=_CLOSED_SHOWN)
     rows = [row for row in open_ones.items if row.server in view.servers]
     return tag(
         "main",
@@ -71,9 +69,7 @@ def _notices(view: View, parts: Parts) -> Markup | None:
         text
         for text in (
             view.ready_because and f"Not ready: {view.ready_because}",
-            ""
-            if parts.ledger.state.is_durable and not parts.ledger.state.because
-            else f"{parts.ledger.state.because} {parts.ledger.state.do}",
+            "" if parts.ledger.state.is_durable and not parts.ledger.state.because else f"{parts.ledger.state.because} {parts.ledger.state.do}",
             "" if view.reload.was_successful else f"The newest configuration was refused: {view.reload.error}",
             parts.tokens.fault,
         )
@@ -173,9 +169,7 @@ def finding(document: Document, folded: Mapping[str, list[Document]], depth: int
             class_="head",
         ),
         tag("p", document["summary"]) if document["summary"] and document["summary"] != document["title"] else None,
-        tag("p", f"Taken by {word['by'] or 'somebody'} at {_clock(word['at'])}. {word['note']}", class_="soft")
-        if word
-        else None,
+        tag("p", f"Taken by {word['by'] or 'somebody'} at {_clock(word['at'])}. {word['note']}", class_="soft") if word else None,
         _evidence(document["evidence"]),
         tag(
             "details",
@@ -229,8 +223,7 @@ def evidence(item: Document) -> Markup:
         return join(
             [
                 tag("code", item["metric"]),
-                f" of GPU {gpus}: median {median} of {item['n']} samples, "
-                f"{_clock(item['from'])} to {_clock(item['until'])}",
+                f" of GPU {gpus}: median {median} of {item['n']} samples, {_clock(item['from'])} to {_clock(item['until'])}",
             ]
         )
     place = _place(item) if item["line"] is not None else tag("code", item["source"], class_="place")
@@ -305,9 +298,7 @@ def _gpus(gpus: Iterable[Gpu]) -> Markup | None:
 def _gpu(gpu: Gpu) -> Markup:
     latest = gpu.latest
     if latest.error:
-        return tag(
-            "tr", tag("td", f"{gpu.gpu} {gpu.name or ''}"), tag("td", latest.error, class_="free stale", colspan=6)
-        )
+        return tag("tr", tag("td", f"{gpu.gpu} {gpu.name or ''}"), tag("td", latest.error, class_="free stale", colspan=6))
     reasons = [each for each in latest.throttle_reasons or () if each != "GpuIdle"]
     return tag(
         "tr",

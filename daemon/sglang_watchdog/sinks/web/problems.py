@@ -33,9 +33,7 @@ class Problem(Exception):
 
 
 def not_found(what: str, id: str) -> Problem:
-    return Problem(
-        404, "not-found", f"There is no {what} {id!r}.", do="It may be past its retention; list what there is."
-    )
+    return Problem(404, "not-found", f"There is no {what} {id!r}.", do="It may be past its retention; list what there is.")
 
 
 def document(problem: Problem, instance: str) -> encode.Document:
@@ -55,9 +53,7 @@ def document(problem: Problem, instance: str) -> encode.Document:
 
 
 def response(problem: Problem, instance: str) -> Response:
-    return Response(
-        encode.dumps(document(problem, instance)), problem.status, headers=problem.headers, media_type=MEDIA_TYPE
-    )
+    return Response(encode.dumps(document(problem, instance)), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
@@ -75,9 +71,7 @@ def install(app: FastAPI) -> None:
             404: "There is nothing at this address.",
             405: f"{request.method} is not possible here.",
         }.get(fault.status_code, str(fault.detail))
-        return response(
-            Problem(fault.status_code, kind, detail, do="See /docs.", headers=fault.headers), request.url.path
-        )
+        return response(Problem(fault.status_code, kind, detail, do="See /docs.", headers=fault.headers), request.url.path)
 
     async def invalid(request: Request, fault: Exception) -> Response:
         assert isinstance(fault, RequestValidationError)

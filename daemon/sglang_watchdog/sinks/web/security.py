@@ -43,9 +43,7 @@ _NO_CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'; base-u
 class Gate:
     """ASGI middleware, the outermost. Puts the token found into `scope["state"]["token"]`."""
 
-    def __init__(
-        self, app: App, *, tokens: TokenStore, settings: WebSettings, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, app: App, *, tokens: TokenStore, settings: WebSettings, now: Callable[[], float] = time.monotonic) -> None:
         self._app, self._tokens, self._settings = app, tokens, settings
         limits = settings.limits
         self._hosts = allowed_hosts(settings)
@@ -81,10 +79,7 @@ class Gate:
         """
         path, client = str(scope["path"]), (scope.get("client") or ("local", 0))[0]
         # uvicorn bounds only headers that arrive in parts, and answers 400 then
-        if (
-            headers.size + len(scope.get("raw_path") or b"") + len(scope["query_string"])
-            > self._settings.limits.header_bytes
-        ):
+        if headers.size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._settings.limits.header_bytes:
             raise Problem(400, "headers-too-large", "The request line and headers are too large.")
         if path in HEALTH_PATHS and scope["method"] in _SAFE_METHODS:
             return None  # probes come by address and without secrets
@@ -195,18 +190,13 @@ def _check_site(headers: "_Headers", *, navigates: bool) -> None:
     """Refuse what a browser says comes from a page of another site; a click on a link to one of our pages is
     welcome."""
     site = headers.one(b"sec-fetch-site")
-    is_click = (
-        navigates and headers.one(b"sec-fetch-mode") == b"navigate" and headers.one(b"sec-fetch-dest") == b"document"
-    )
+    is_click = navigates and headers.one(b"sec-fetch-mode") == b"navigate" and headers.one(b"sec-fetch-dest") == b"document"
     if site in (b"cross-site", b"same-site") and not is_click:
         raise Problem(403, "cross-site", "Requests from pages of other sites are refused.")
     origin = headers.one(b"origin")
     if origin is not None:
         try:
-            ours = (
-                urlsplit(origin.decode("latin-1")).netloc.lower()
-                == (headers.one(b"host") or b"").decode("latin-1").lower()
-            )
+            ours = urlsplit(origin.decode("latin-1")).netloc.lower() == (headers.one(b"host") or b"").decode("latin-1").lower()
         except ValueError:
             ours = False
         if not ours:
@@ -278,9 +268,7 @@ class _Body:
         return message
 
     def _problem(self) -> Problem:
-        return Problem(
-            413, "too-large", f"Bodies may have {self._limit} bytes at most.", headers={"connection": "close"}
-        )
+        return Problem(413, "too-large", f"Bodies may have {self._limit} bytes at most.", headers={"connection": "close"})
 
 
 def _dressed(send: Send) -> Send:

@@ -5,8 +5,10 @@ uvicorn alone waits for ever for a request that never ends and for a reader that
 
 import asyncio
 import errno
+import logging
 import socket
 import ssl
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,9 +61,7 @@ def address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     is_bare_v6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
     if not colon or not port.isdecimal() or int(port) > 65_535 or is_bare_v6:
-        raise ListenInvalid(
-            f"listen: {listen!r} is no address: write HOST:PORT, for IPv6 [ADDRESS]:PORT, as in 127.0.0.1:17853"
-        )
+        raise ListenInvalid(f"listen: {listen!r} is no address: write HOST:PORT, for IPv6 [ADDRESS]:PORT, as in 127.0.0.1:17853")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -104,9 +104,7 @@ def _bind_all(addresses: Sequence[tuple[int, str]], port: int) -> list[socket.so
         for sock in opened:
             sock.close()
         if fault.errno == errno.EADDRINUSE:
-            raise PortTaken(
-                f"listen: port {port} of {where} is taken by another process; choose another with --listen HOST:PORT"
-            ) from fault
+            raise PortTaken(f"listen: port {port} of {where} is taken by another process; choose another with --listen HOST:PORT") from fault
         raise
     return opened
 
@@ -147,6 +145,45 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Callable from any thread."""
         self.should_exit = True
+
+
+class ServerThread:
+    """The server in a thread with a loop of its own: an engine that is busy with a burst of lines then delays no answer, and
+    a burst of requests delays no line, beyond what the interpreter's lock makes them share.
+
+    Everything the application reads (board, ledger, tokens) may be read from any thread; what it calls must allow for it.
+    """
+
+    def __init__(self, app: FastAPI, sockets: Sequence[socket.socket], limits: Limits, tls: Tls | None = None) -> None:
+        """Raises:
+        OSError, ssl.SSLError: the certificate or its key cannot be read.
+        """
+        self._sockets = list(sockets)
+        self._server = Server(app, limits, tls)
+        self._server.config.load()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """End open requests and the thread; close the broadcast first, so that streams end. False: it did not end in time."""
+        self._server.stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        for sock in self._sockets:
+            sock.close()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve(self._sockets))
+        except Exception:
+            logging.getLogger(__name__).exception("the HTTP server ended by a fault of ours")
 
 
 def guarded(limits: Limits) -> type[H11Protocol]:
