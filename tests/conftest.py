@@ -4,12 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from sglang_watchdog.engine.settings import EngineSettings
 from sglang_watchdog.library.load import Loaded, load
 from sglang_watchdog.model.signature import Library
 from sglang_watchdog.offline.inputs import open_inputs
 from sglang_watchdog.offline.pipeline import Judged, judge
 from sglang_watchdog.parse.zone import Zone
 from sglang_watchdog.sources.telemetry_recording import Recording
+from sglang_watchdog.triage.findings import flag_judge
 
 ROOT = Path(__file__).resolve().parent
 
@@ -31,10 +34,12 @@ def library(loaded: Loaded) -> Library:
 def judge_files(library: Library) -> Callable[..., Judged]:
     """Judge log files (and a recording) as `check` does."""
 
+    flags = flag_judge(library)
+
     def run(*logs: Path, telemetry: Path | None = None, zone: str = "UTC") -> Judged:
         inputs, faults = open_inputs([str(log) for log in logs])
         assert not faults
         samples = list(Recording(telemetry)) if telemetry is not None else None
-        return judge(inputs, library, zone=Zone.named(zone), samples=samples)
+        return judge(inputs, library, zone=Zone.named(zone), samples=samples, settings=EngineSettings(flag_judge=flags))
 
     return run

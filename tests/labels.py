@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from sglang_watchdog.model.finding import AbsenceEvidence, FactEvidence, Finding, LineEvidence
 from sglang_watchdog.model.words import Answer, Severity
 from sglang_watchdog.offline.pipeline import Judged

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from labels import FOLDERS
 
 HEALTHY = FOLDERS[0] / "neg-idle-server-60w" / "server.log"

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from labels import Case, all_cases
+from sglang_watchdog.engine.settings import EngineSettings
 from sglang_watchdog.offline.inputs import Input
 from sglang_watchdog.offline.pipeline import judge
 from sglang_watchdog.offline.replay import Capture, Pace, play
 from sglang_watchdog.parse.zone import Zone
 from sglang_watchdog.sinks import encode
 from sglang_watchdog.sources.telemetry_recording import Recording
-
-from labels import Case, all_cases
+from sglang_watchdog.triage.findings import flag_judge
 
 from .daemon import RunningDaemon, line_count, settled
 
@@ -29,7 +31,8 @@ def expected(case: Case, library, server: str, names: list[str]) -> list[str]:
     """What check says, as the texts that it prints."""
     inputs = [Input(name, path, None, None, path.suffix == ".gz") for name, path in zip(names, case.logs, strict=True)]
     samples = list(Recording(case.telemetry)) if case.telemetry else None
-    judged = judge(inputs, library, zone=Zone.named(case.zone), samples=samples, server=server)
+    settings = EngineSettings(flag_judge=flag_judge(library))
+    judged = judge(inputs, library, zone=Zone.named(case.zone), samples=samples, server=server, settings=settings)
     return sorted(encode.dumps(encode.finding(finding)) for finding in judged.engine.findings.all())
 
 

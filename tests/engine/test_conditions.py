@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from sglang_watchdog.engine.conditions import CompiledCondition, Context, Fault, Unknown, paths_of, wanted_keys
 from sglang_watchdog.model.signature import Condition
 

@@ -80,5 +80,5 @@ def test_a_log_joined_late_serves_without_ever_having_been_seen_to_start(story):
 
 
 def test_every_state_of_the_table_names_known_phases():
-    assert {to for to in NEXT_PHASE.values()} <= set(Phase)
+    assert set(NEXT_PHASE.values()) <= set(Phase)
     assert all(to is not Phase.CRASHED for (phase, _), to in NEXT_PHASE.items() if phase is Phase.STOPPING)

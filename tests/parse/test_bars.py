@@ -1,4 +1,4 @@
-# ruff: noqa: E501  # log lines are as long as they are
+# log lines are as long as they are
 """Progress bars and access lines."""
 
 import pytest

@@ -81,9 +81,7 @@ def journal(message: object, **fields: str) -> bytes:
 
 
 def test_a_journal_message_may_be_a_list_of_bytes_or_null() -> None:
-    lines = unwrap(
-        "journal", [journal("a"), journal([104, 195, 188, 13, 98]), journal(None), journal("x\ny"), b'{"no": 1}', b"{cut"]
-    )
+    lines = unwrap("journal", [journal("a"), journal([104, 195, 188, 13, 98]), journal(None), journal("x\ny"), b'{"no": 1}', b"{cut"])
 
     assert [text for text, _, _, _ in lines] == ["a", "hü\rb", "", "x", "y", "", ""]
     assert lines[0][3] == NOON_S + 0.25
@@ -135,6 +133,35 @@ def test_an_endless_part_is_cut() -> None:
 )
 def test_the_format_shows_in_a_line(line: bytes, form: str | None) -> None:
     assert detect(line) == form
+
+
+@pytest.mark.parametrize(
+    ("head", "form", "at_s"),
+    [
+        (b"Jan 02 13:00:00 host python3[123]: ", "syslog", None),
+        (b"2026-01-02T12:00:00+0100 host sglang[1]: ", "syslog", None),
+        (b"sglang-1  | ", "compose", None),
+        (b"2026-01-02T12:00:00.250000000Z ", "stamped", NOON_S + 0.25),
+        (b"[pod/sglang-0/server] ", "prefixed", None),
+        (b"[pod/sglang-0/server] 2026-01-02T12:00:00.250000000Z ", "prefixed", NOON_S + 0.25),
+    ],
+)
+def test_heads_that_tools_print_are_taken_off(head: bytes, form: str, at_s: float | None) -> None:
+    record = b"[2026-01-02 12:00:00 TP0] Load"
+
+    assert detect(head + record) == form
+    assert detect(head + b"hello") is None
+    assert unwrap(form, [head + record, head + b"  File x", b"bare"]) == [
+        (record.decode(), 1, 0, at_s),
+        ("  File x", 2, len(head + record) + 1, at_s),
+        ("bare", 3, len(head) * 2 + len(record) + 10, None),
+    ]
+
+
+def test_the_kernels_lines_in_a_journal_keep_their_head() -> None:
+    line = b"Jan 02 13:00:00 host kernel: NVRM: Xid (PCI:0000:44:00): 79"
+
+    assert [text for text, _, _, _ in unwrap("syslog", [line])] == [line.decode()]
 
 
 def test_an_entry_that_was_cut_gives_nothing_of_its_text() -> None:

@@ -19,9 +19,7 @@ def dumps() -> list[str]:
     """Every dump line of the recordings and cases, message only."""
     found = []
     for log in sorted([*CAPTURES.glob("*/server.log"), *CASES.glob("*/server.log")]):
-        found += [
-            line[line.index("server_args=") :] for line in log.read_text(errors="replace").split("\n") if "] server_args=" in line
-        ]
+        found += [line[line.index("server_args=") :] for line in log.read_text(errors="replace").split("\n") if "] server_args=" in line]
     return found
 
 
@@ -55,9 +53,7 @@ VALUES = st.recursive(
         st.floats(allow_nan=False, allow_infinity=False),
         st.text(max_size=20),
     ),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), inner, max_size=4)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), inner, max_size=4)),
     max_leaves=12,
 )
 ARGS = st.dictionaries(
@@ -164,9 +160,7 @@ def test_nested_records_become_mappings_and_what_is_no_literal_stays_text() -> N
 
 
 def test_graphs_switched_off_in_the_nested_form_are_known_by_their_old_name() -> None:
-    read = read_server_args(
-        "server_args={'cuda_graph_config': {'decode': {'backend': 'disabled'}, 'prefill': {'backend': 'tc_piecewise'}}}"
-    )
+    read = read_server_args("server_args={'cuda_graph_config': {'decode': {'backend': 'disabled'}, 'prefill': {'backend': 'tc_piecewise'}}}")
 
     assert read is not None
     assert read.args["disable_cuda_graph"] is True

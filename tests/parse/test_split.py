@@ -87,9 +87,7 @@ def test_request_logs_are_the_text_of_users_with_and_without_a_prefix(message: s
 
 
 def test_a_carriage_return_in_a_request_log_opens_no_new_record() -> None:
-    assert (
-        split_record(b"Receive: obj=GenerateReqInput(text='a\r[2026-01-02 03:04:05] Decode batch. x')").form is Form.REQUEST_LOG
-    )
+    assert split_record(b"Receive: obj=GenerateReqInput(text='a\r[2026-01-02 03:04:05] Decode batch. x')").form is Form.REQUEST_LOG
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from scanning import EXAMPLES, PATTERNS, hits, scan, settled
 
 from sglang_watchdog.model.observation import Batch, Dump, Progress
 from sglang_watchdog.model.signature import Pattern
-from sglang_watchdog.scan.literals import required
+from sglang_watchdog.scan.literals import is_anchored, required
 from sglang_watchdog.scan.patterns import compile_pattern
 from sglang_watchdog.scan.search import build_search
 
@@ -82,9 +82,7 @@ def framed_as(form: str, log: str, part: int) -> str:
         for at, text in enumerate(parts):
             is_last = at == len(parts) - 1
             if form == "docker":
-                out.append(
-                    json.dumps({"log": text + ("\n" if is_last else ""), "stream": "stderr", "time": time}, separators=(",", ":"))
-                )
+                out.append(json.dumps({"log": text + ("\n" if is_last else ""), "stream": "stderr", "time": time}, separators=(",", ":")))
             else:
                 out.append(f"{time} stderr {'F' if is_last else 'P'} {text}")
     return "".join(line + "\n" for line in out)
@@ -121,9 +119,7 @@ REGEXES = st.lists(PIECES, min_size=1, max_size=5, unique=True).map(
     lambda pieces: Pattern(id="any", regex="".join(pieces), undated=True, anywhere="test")
 )
 WORDS = st.lists(
-    st.sampled_from(
-        ["error", " 500", "HTTP/", "Using", "7", "AB", "a", "bc", "x y", ".", "é", "abab", '"', " ", "\x1b[1m", "\0", "K"]
-    ),
+    st.sampled_from(["error", " 500", "HTTP/", "Using", "7", "AB", "a", "bc", "x y", ".", "é", "abab", " ", "\x1b[1m", "\0", "K"]),
     max_size=8,
 ).map("".join)
 
@@ -149,6 +145,28 @@ def test_the_rarest_text_is_searched_for() -> None:
     assert [literal.text for literal in found] == [b'" 500']
 
 
+@pytest.mark.parametrize(
+    ("regex", "anchored"),
+    [
+        ("^Killed$", True),
+        (r"^(?:torch\.)?OutOfMemoryError: CUDA", True),
+        (r"^\w+Error: a", True),
+        (r"^(?:\w+Error: |ERROR: +)?(?:CUDA|Triton) error", True),
+        (r"^ *what\(\): x", True),
+        (r"^\[rank\d+\]:\[E.*\] Watchdog", True),
+        ("(?:^a|^b)c", True),
+        ("a|^b", False),
+        ("Killed", False),
+        (r'^(?:[^"{]{0,80}kernel: )?NVRM: Xid', False),
+        (r"^\S[^:]{0,60}: error: ", False),
+        (r"^.*error", False),
+        (r"^(?:\w+Error: )?.{0,120}port", False),
+    ],
+)
+def test_anchored_means_that_users_cannot_write_before_it(regex: str, anchored: bool) -> None:
+    assert is_anchored(Pattern(id="x", regex=regex)) is anchored
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_find_each_text_once_a_line(engine: str) -> None:
     from sglang_watchdog.scan.literals import Literal
@@ -162,9 +180,7 @@ def test_engines_find_each_text_once_a_line(engine: str) -> None:
 HOSTILE = st.one_of(
     st.sampled_from(EXAMPLES),
     st.lists(
-        st.one_of(
-            st.sampled_from(EXAMPLES), st.sampled_from(["\n", "\r", "'", '"', "\\", "[2026-01-02 12:00:00] ", "it/s]", "obj="])
-        ),
+        st.one_of(st.sampled_from(EXAMPLES), st.sampled_from(["\n", "\r", "'", '"', "\\", "[2026-01-02 12:00:00] ", "it/s]", "obj="])),
         max_size=5,
     ).map("".join),
 )
@@ -183,9 +199,7 @@ def forged_lines(text: str) -> list[str]:
         f"Receive OpenAI: obj={request!r}",
         f"{stamp}in=GenerateReqInput(text={text!r}), out={{'text': {text!r}}}",
         json.dumps({"timestamp": "2026-01-02T12:00:00", "event": "request.received", "rid": text, "obj": request}),
-        json.dumps(
-            {"timestamp": "2026-01-02T12:00:00", "event": "request.finished", "rid": "1", "obj": request, "out": {"text": text}}
-        ),
+        json.dumps({"timestamp": "2026-01-02T12:00:00", "event": "request.finished", "rid": "1", "obj": request, "out": {"text": text}}),
         json.dumps({"timestamp": "2026-01-02T12:00:00", "event": "request.received.openai", "obj": request}),
         f'{stamp}INFO:     10.0.0.7:41870 - "GET /{path} HTTP/1.1" 404 Not Found',
         f'{stamp}INFO:     10.0.0.7:41870 - "GET /v1/models?q={query} HTTP/1.1" 404 Not Found',
@@ -288,9 +302,7 @@ def test_bounded_memory_on_a_line_without_end() -> None:
 
     scanner = Scanner(library(), "server.log", zone=Zone.utc())
     piece = b"\r  1%|   | 1/999 [00:00<00:01, 9.9it/s]" * 25_000
-    tail = (
-        b"\rCapturing batches (bs=1):  3%|# | 1/36 [00:09<00:37, 9.64s/it][2026-01-02 12:00:03 TP0] Using default MoE config.\n"
-    )
+    tail = b"\rCapturing batches (bs=1):  3%|# | 1/36 [00:09<00:37, 9.64s/it][2026-01-02 12:00:03 TP0] Using default MoE config.\n"
     tracemalloc.start()
     try:
         for number in range(200):
@@ -318,6 +330,20 @@ def test_the_rest_of_a_line_that_was_given_up_is_nobodys_message() -> None:
     seen = scanner.feed(first, offset=0, line=1) + scanner.finish() + scanner.feed(rest, offset=len(first), line=1)
 
     assert [hit.position.line for hit in hits(seen)] == [2]
+
+
+@pytest.mark.parametrize("atom", ["-", "--key", "'a", "\\\\'", "{'a': ", "api_key=", "rid=", "0%| | 0/1 [0<", "it/s][2026-", " ", "a.b: ", "=,"])
+def test_long_lines_of_any_pattern_take_linear_time(atom: str) -> None:
+    """A quadratic regex would take minutes here."""
+    line = (atom * (1 << 18))[: 1 << 18]
+    beginnings = (
+        "[2026-01-02 12:00:00] Scheduler hit an exception ",
+        "NVRM: Xid (PCI:0): 1",
+        "[2026-01-02 12:00:00] server_args=ServerArgs(",
+        "0%|",
+    )
+
+    scan("".join(f"{beginning}{line}\n" for beginning in beginnings))
 
 
 def test_binary_rubbish_is_survived() -> None:

@@ -49,9 +49,7 @@ def test_a_record_glued_behind_a_progress_bar_is_found() -> None:
 
     assert [(hit.pattern, hit.rank, hit.at_s, hit.position.line) for hit in hits(seen)] == [("moe-default", "TP0", NOON_S + 1, 2)]
     assert hits(seen)[0].text.startswith("[2026-01-02 12:00:01 TP0] Using")
-    assert [(bar.what, bar.done, bar.total, bar.elapsed_s) for bar in seen if isinstance(bar, Progress)] == [
-        ("capture", 1, 36, 69.0)
-    ]
+    assert [(bar.what, bar.done, bar.total, bar.elapsed_s) for bar in seen if isinstance(bar, Progress)] == [("capture", 1, 36, 69.0)]
 
 
 def test_a_bar_is_reported_only_when_it_moved() -> None:
@@ -97,9 +95,7 @@ def test_a_chained_traceback_stays_with_the_record_that_began_it() -> None:
 
 
 def test_a_traceback_of_a_process_that_never_logged_has_no_header() -> None:
-    hit = hits(
-        scan("Traceback (most recent call last):\n  File\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
-    )[0]
+    hit = hits(scan("Traceback (most recent call last):\n  File\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"))[0]
 
     assert hit.header is None
     assert hit.at_s is None
@@ -295,9 +291,7 @@ def test_a_zone_other_than_utc_moves_the_times() -> None:
 def test_patterns_without_any_fixed_text_are_tried_on_every_line() -> None:
     loose = Pattern(id="loose", regex=r"^[A-Z]{3}\d+$", undated=True)
 
-    assert [
-        hit.position.line for hit in hits(scan("a\nABC12\n[2026-01-02 12:00:00] ABC1\nABC\n", patterns=[*PATTERNS, loose]))
-    ] == [2, 3]
+    assert [hit.position.line for hit in hits(scan("a\nABC12\n[2026-01-02 12:00:00] ABC1\nABC\n", patterns=[*PATTERNS, loose]))] == [2, 3]
 
 
 def test_unknown_formats_and_engines_are_refused_with_what_would_do() -> None:

@@ -64,9 +64,7 @@ class Daemon:
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made = {scope: make(f"{scope}-token", [scope]) for scope in TokenScope}
-    board = Board(
-        version="0.1.0", started_at_s=material.T0, servers=["chat"], topics=material.TOPICS, library_version="1.0.0"
-    )
+    board = Board(version="0.1.0", started_at_s=material.T0, servers=["chat"], topics=material.TOPICS, library_version="1.0.0")
     broadcast = Broadcast()
     holder: list[Daemon] = []
     ledger = Ledger(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from sglang_watchdog.model.words import State
 from sglang_watchdog.sinks.ledger import Ledger
-
 from sinks import material
 
 

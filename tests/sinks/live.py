@@ -1,14 +1,12 @@
-"""The HTTP surface behind a real uvicorn on a loopback port, in a thread with its own loop."""
+"""The HTTP surface behind a real uvicorn on a loopback port."""
 
-import asyncio
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sglang_watchdog.sinks.web import app
 from sglang_watchdog.sinks.web.parts import Parts
-from sglang_watchdog.sinks.web.serving import Server, bind
+from sglang_watchdog.sinks.web.serving import ServerThread, bind
 
 
 @contextmanager
@@ -16,18 +14,13 @@ def serving(parts: Parts) -> Iterator[tuple[str, int]]:
     """Yields the address; everything is stopped at the end, streams too."""
     sockets = bind("127.0.0.1:0", parts.tokens)
     address: tuple[str, int] = sockets[0].getsockname()
-    server = Server(app.create(parts), parts.settings.limits)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets)))
-    thread.start()
+    server = ServerThread(app.create(parts), sockets, parts.settings.limits)
+    server.start()
     try:
         yield address
     finally:
         parts.broadcast.close()
-        server.stop()
-        thread.join(10)
-        assert not thread.is_alive(), "the server did not stop"
-        for sock in sockets:
-            sock.close()
+        assert server.stop(), "the server did not stop"
 
 
 class Raw:

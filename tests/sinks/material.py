@@ -31,9 +31,7 @@ LINE = LineEvidence(
 )
 EVIDENCE = (
     LINE,
-    AbsenceEvidence(
-        awaited="Autotuning process ends", from_s=T0, until_s=T0 + 77.25, witness=replace(LINE, line=17, at_s=None)
-    ),
+    AbsenceEvidence(awaited="Autotuning process ends", from_s=T0, until_s=T0 + 77.25, witness=replace(LINE, line=17, at_s=None)),
     SamplesEvidence(metric="power_ratio", gpus=(0, 1), from_s=T0, until_s=T0 + 15, median=0.42, n=480),
     FactEvidence(name="args.moe_runner_backend", value="flashinfer_cutlass", source="server.log", line=1),
 )
@@ -75,9 +73,7 @@ def fired(id: str = "f1", *, at_s: float | None = T0, was: State | None = None, 
 
 
 def resolved(id: str = "f1", *, at_s: float = T0 + 60, **fields: Any) -> FindingChanged:
-    return FindingChanged(
-        at_s, finding(id, state=State.RESOLVED, resolved_s=at_s, last_seen_s=at_s, **fields), State.FIRING
-    )
+    return FindingChanged(at_s, finding(id, state=State.RESOLVED, resolved_s=at_s, last_seen_s=at_s, **fields), State.FIRING)
 
 
 def run(id: str = "run-1", **fields: Any) -> Run:

@@ -16,7 +16,8 @@ def needs(program: str) -> pytest.MarkDecorator:
 
 
 def can_mount() -> bool:
-    """Whether a small file system can be mounted here: root in a container that allows it, or a machine of one's own."""
+    """Whether a small file system can be mounted here: root in a container that allows it, or a machine of one's
+    own."""
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True, check=False)
         if done.returncode == 0:

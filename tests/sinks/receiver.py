@@ -32,7 +32,7 @@ def receiving() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            with receiver.arrived:             # before the answer, so that whoever got it finds the request here
+            with receiver.arrived:  # before the answer, so that whoever got it finds the request here
                 receiver.requests.append((self.path, {key.lower(): value for key, value in self.headers.items()}, body))
                 receiver.arrived.notify_all()
             self.send_response(receiver.status)

@@ -1,4 +1,5 @@
-"""A real Alertmanager: it takes our alerts, groups them, tells its receiver, and resolves, over restarts of either side."""
+"""A real Alertmanager: it takes our alerts, groups them, tells its receiver, and resolves, over restarts of either
+side."""
 
 import http.client
 import json
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sglang_watchdog.sinks.ledger import Ledger
 from sglang_watchdog.sinks.notify.alertmanager import ALIVE
 from sglang_watchdog.sinks.notify.build import notifier
 from sglang_watchdog.sinks.notify.notifier import Notifier
 from sglang_watchdog.sinks.notify.settings import AlertmanagerSettings, Pace
-
 from sinks import material
 from sinks.needs import needs
 from sinks.receiver import Receiver, receiving
@@ -47,8 +48,16 @@ class Alertmanager:
         assert program is not None
         self.log = (self.place / "am.log").open("ab")
         self.process = subprocess.Popen(
-            [program, f"--config.file={self.place / 'am.yaml'}", f"--storage.path={self.place / 'data'}", "--cluster.listen-address=",
-             f"--web.listen-address=127.0.0.1:{self.port}"], stdout=self.log, stderr=self.log)
+            [
+                program,
+                f"--config.file={self.place / 'am.yaml'}",
+                f"--storage.path={self.place / 'data'}",
+                "--cluster.listen-address=",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            stdout=self.log,
+            stderr=self.log,
+        )
         until(lambda: self.get("/-/ready") is not None)
 
     def stop(self) -> None:

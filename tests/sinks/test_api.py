@@ -191,9 +191,7 @@ def test_only_what_is_open_can_be_acknowledged(story):
 
 def test_a_silence_covers_what_matches_from_its_start_to_its_end_and_stays_on_record(story):
     client = story.client(WRITE)
-    made = client.post(
-        "/api/v1/silences", json={"matchers": {"server": "chat", "gpu": "1"}, "reason": "tuning", "duration_s": 600}
-    )
+    made = client.post("/api/v1/silences", json={"matchers": {"server": "chat", "gpu": "1"}, "reason": "tuning", "duration_s": 600})
     assert made.status_code == 201
     schema.Silence.model_validate(made.json())
     assert client.get("/api/v1/findings/cause").json()["display_state"] == "silenced"
@@ -219,9 +217,7 @@ def test_a_silence_that_does_not_match_in_every_point_silences_nothing(story):
 
 def test_a_silence_can_be_ended_early(story):
     client = story.client(WRITE)
-    id = client.post(
-        "/api/v1/silences", json={"matchers": {"finding": "cause"}, "reason": "r", "duration_s": 600}
-    ).json()["id"]
+    id = client.post("/api/v1/silences", json={"matchers": {"finding": "cause"}, "reason": "r", "duration_s": 600}).json()["id"]
     assert client.delete(f"/api/v1/silences/{id}").status_code == 204
 
     assert client.get("/api/v1/findings/cause").json()["silenced"] is None
@@ -308,11 +304,7 @@ def test_the_status_counts_what_fires_on_each_server(story):
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    return [
-        (path, method, operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
+    return [(path, method, operation) for path, methods in document["paths"].items() for method, operation in methods.items()]
 
 
 def test_the_openapi_document_covers_the_contract(story):

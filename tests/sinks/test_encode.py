@@ -109,9 +109,7 @@ def test_the_order_in_which_facts_were_learned_does_not_show():
 
 
 def test_infinities_and_undecodable_text_never_make_invalid_json():
-    document = encode.run(
-        material.run(args={"a": float("inf"), "b": [float("nan")]}, load={"x": float("inf")}, model="\udc80")
-    )
+    document = encode.run(material.run(args={"a": float("inf"), "b": [float("nan")]}, load={"x": float("inf")}, model="\udc80"))
 
     read = json.loads(encode.dumps(document).encode("utf-8"))
 
@@ -132,19 +130,13 @@ milliseconds = st.integers(-(10**13), 10**14).map(lambda at_ms: at_ms / 1000)
     scope=st.sampled_from(ScopeKind),
     uuid=st.none() | st.text(),
 )
-def test_a_finding_read_back_from_the_ledger_is_the_same(first_s, count, text, severity, state, scope, uuid):
-    written = material.finding(
-        first_seen_s=first_s, count=count, summary=text, severity=severity, state=state, scope=scope, gpu_uuid=uuid
-    )
+def test_a_finding_read_back_from_the_ledger_is_the_same(*, first_s, count, text, severity, state, scope, uuid):
+    written = material.finding(first_seen_s=first_s, count=count, summary=text, severity=severity, state=state, scope=scope, gpu_uuid=uuid)
 
     read = decode.finding(json.loads(encode.dumps(encode.finding(written))))
 
     assert encode.finding(read) == encode.finding(written)
-    assert (
-        read.first_seen_s == pytest.approx(written.first_seen_s, abs=5e-4)
-        if first_s is not None
-        else read.first_seen_s is None
-    )
+    assert read.first_seen_s == pytest.approx(written.first_seen_s, abs=5e-4) if first_s is not None else read.first_seen_s is None
 
 
 def test_a_time_without_a_zone_is_refused():

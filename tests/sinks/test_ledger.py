@@ -41,9 +41,7 @@ def story(ledger: Ledger) -> list[tuple[str, str | None, str]]:
 
 def test_changes_and_positions_are_committed_together_and_outlive_the_process(opened):
     ledger = opened()
-    recorded = ledger.commit([material.moved(), material.fired()], {"server.log": {"offset": 9200, "inode": 7}}).result(
-        5
-    )
+    recorded = ledger.commit([material.moved(), material.fired()], {"server.log": {"offset": 9200, "inode": 7}}).result(5)
     ledger.close()
 
     again = opened()
@@ -112,7 +110,8 @@ def test_a_run_told_again_does_not_go_back_to_its_first_phases(opened):
 
 
 def test_a_clock_stepped_back_does_not_silence_a_live_ledger(opened):
-    """Only until the past is passed does older mean known; hardware findings must go on after the clock was corrected."""
+    """Only until the past is passed does older mean known; hardware findings must go on after the clock was
+    corrected."""
     ledger = opened()
     ledger.commit([material.fired(at_s=material.T0 + 3600), material.resolved(at_s=material.T0 + 3700)]).result(5)
 
@@ -127,9 +126,7 @@ def test_a_finding_found_again_later_keeps_when_it_was_first_seen(opened):
     first.close()
 
     again = opened()
-    again.commit(
-        [material.fired(at_s=material.T0 + 500, first_seen_s=material.T0 + 500, last_seen_s=material.T0 + 500)]
-    ).result(5)
+    again.commit([material.fired(at_s=material.T0 + 500, first_seen_s=material.T0 + 500, last_seen_s=material.T0 + 500)]).result(5)
 
     document = json.loads(again.finding("f1").doc)
     assert (document["first_seen"], document["last_seen"], document["count"]) == (
@@ -187,12 +184,7 @@ def test_retention_by_age_forgets_what_is_over_and_keeps_what_is_open(opened):
 
 def test_retention_by_size_forgets_the_oldest_first(opened):
     ledger = opened()
-    wait(
-        [
-            ledger.commit([material.fired(f"f{n}", explanation="x" * 2000), material.resolved(f"f{n}")])
-            for n in range(300)
-        ]
-    )
+    wait([ledger.commit([material.fired(f"f{n}", explanation="x" * 2000), material.resolved(f"f{n}")]) for n in range(300)])
     bound = 600_000
     assert ledger.used_bytes() > bound
 
@@ -235,9 +227,7 @@ def test_a_damaged_file_is_moved_aside_said_and_the_daemon_goes_on(path, opened,
 
     aside = path.with_name(f"ledger.db.{reason}-20260219T081003Z")
     assert aside.read_bytes() == content
-    assert [(state.is_durable, state.moved_aside.path, state.moved_aside.reason) for state in said] == [
-        (True, aside, reason)
-    ]
+    assert [(state.is_durable, state.moved_aside.path, state.moved_aside.reason) for state in said] == [(True, aside, reason)]
     assert len(ledger.changes_since(0)) == 1
 
 
@@ -343,3 +333,29 @@ def test_the_first_start_is_remembered(opened):
     first.close()
 
     assert opened(now=lambda: 200.0).first_started_s == 100.0
+
+
+def test_a_caller_that_gives_up_waiting_does_not_stop_the_ledger(opened):
+    """A client that disconnects cancels its future while the job may already be under way."""
+    ledger = opened()
+    futures = [ledger.commit([material.fired(f"f{n}")]) for n in range(200)]
+    for future in futures[::2]:
+        future.cancel()
+
+    wait(futures[1::2])
+    recorded = {change.key for change in ledger.changes_since(0, 1000)}
+
+    assert recorded >= {f"f{n}" for n in range(1, 200, 2)}
+    assert ledger.commit([material.fired("last")]).result(5)[0].key == "last"
+
+
+def test_a_listener_that_fails_does_not_stop_the_ledger(opened, caplog):
+    def broken(_):
+        raise RuntimeError("the listener is at fault")
+
+    ledger = opened(on_committed=broken)
+    ledger.commit([material.fired("one")]).result(5)
+    ledger.commit([material.fired("two")]).result(5)
+    ledger.close()
+
+    assert "the listener is at fault" in caplog.text

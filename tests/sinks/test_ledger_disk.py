@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sglang_watchdog.sinks.ledger import Ledger, LedgerState
 
+from sglang_watchdog.sinks.ledger import Ledger, LedgerState
 from sinks import material
 from sinks.needs import can_mount
 
@@ -52,7 +52,7 @@ def fill(disk: Path) -> Path:
     filler = disk / "filler"
     handle = os.open(filler, os.O_CREAT | os.O_WRONLY)
     try:
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space"):  # noqa: PT012 - the loop ends by it
             while True:
                 os.write(handle, bytes(4096))
     finally:
@@ -101,7 +101,7 @@ def test_a_crash_while_the_disk_is_full_reads_again_from_what_was_durable(small_
         ledger.commit([material.fired(f"f{n}", explanation="x" * 3000)], {"server.log": 200 + n}).result(10)
     said.wait_until(is_durable=False)
 
-    left = sqlite3.connect(small_disk / "ledger.db")            # what a restart would find
+    left = sqlite3.connect(small_disk / "ledger.db")  # what a restart would find
     (position,) = left.execute("SELECT doc FROM positions").fetchone()
     known = [json.loads(doc)["id"] for (doc,) in left.execute("SELECT doc FROM findings ORDER BY opened_id")]
     left.close()
@@ -200,7 +200,7 @@ def test_memory_is_bounded_while_the_disk_is_away(tmp_path):
     ledger = Ledger(tmp_path / "state" / "ledger.db", retry_s=3600)
     for n in range(ledger_fallback.MEMORY_CHANGES // 1000 + 3):
         ledger.commit([material.fired(f"f{n}-{m}", evidence=()) for m in range(1000)]).result(30)
-    ledger.write(ledger._maintain).result(30)
+    ledger.write(ledger.maintain).result(30)
 
     assert len(changes(ledger)) == ledger_fallback.MEMORY_CHANGES
     ledger.close()

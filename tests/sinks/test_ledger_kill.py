@@ -21,9 +21,13 @@ def test_kill_9_at_random_moments_neither_loses_nor_doubles_a_change(tmp_path):
     path = tmp_path / "state" / "ledger.db"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     dice, first, said_in_all = random.Random(7), 0, 0
-    for kill in range(KILLS):
-        victim = subprocess.Popen([sys.executable, ledger_victim.__file__, str(path), str(first)], stdout=subprocess.PIPE, text=True,
-                                  env=environment)
+    for _ in range(KILLS):
+        victim = subprocess.Popen(
+            [sys.executable, ledger_victim.__file__, str(path), str(first)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         assert victim.stdout is not None
         assert victim.stdout.readline().split() == ["ready", str(max(first - 1, 0) * 100)]
         said = [int(victim.stdout.readline()) for _ in range(dice.randrange(1, 40))]

@@ -49,10 +49,7 @@ CONTRACT = {
     "gpu_throttle_active": {"gpu", "reason"},
     "gpu_info": {"gpu", "uuid", "name"},
     "gpu_server": {"gpu", "server", "rank"},
-    **{
-        f"source_{name}": {"source"}
-        for name in ("read_bytes_total", "lines_total", "lag_bytes", "gaps_total", "last_line_timestamp_seconds")
-    },
+    **{f"source_{name}": {"source"} for name in ("read_bytes_total", "lines_total", "lag_bytes", "gaps_total", "last_line_timestamp_seconds")},
     "build_info": {"version", "revision", "library", "python"},
     "config_last_reload_successful": set(),
     "engine_errors_total": set(),
@@ -79,9 +76,7 @@ def test_every_metric_of_the_contract_is_there_with_its_labels(story):
     for name, labels in scrape(story.board):
         found.setdefault(name, set()).add(frozenset(key for key, _ in labels))
 
-    assert {name: found.get(name) for name in CONTRACT} == {
-        name: {frozenset(labels)} for name, labels in CONTRACT.items()
-    }
+    assert {name: found.get(name) for name in CONTRACT} == {name: {frozenset(labels)} for name, labels in CONTRACT.items()}
 
 
 def test_every_series_of_a_server_exists_before_anything_happened():
@@ -96,12 +91,7 @@ def test_every_series_of_a_server_exists_before_anything_happened():
 
     named = {key for key in scrape(board) if key[0] != "server_info"}
     assert named - set(before) == set()
-    assert (
-        before[
-            "finding_active", frozenset({("server", "code"), ("topic", "crash.scheduler"), ("severity", "critical")})
-        ]
-        == 0.0
-    )
+    assert before["finding_active", frozenset({("server", "code"), ("topic", "crash.scheduler"), ("severity", "critical")})] == 0.0
     assert math.isnan(before["server_ready_seconds", frozenset({("server", "chat")})])
 
 
@@ -126,21 +116,14 @@ def test_a_topic_is_active_at_its_default_severity_while_any_finding_of_it_fires
     daemon.tell(material.resolved())
 
     assert value(daemon.board, "finding_active", **labels) == 0.0
-    assert (
-        value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="firing") == 1.0
-    )
-    assert (
-        value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="resolved")
-        == 1.0
-    )
+    assert value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="firing") == 1.0
+    assert value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="resolved") == 1.0
 
 
 def test_more_evidence_for_the_same_finding_is_no_transition(daemon):
     daemon.tell(material.fired(), material.fired(was=State.FIRING, count=2))
 
-    assert (
-        value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="firing") == 1.0
-    )
+    assert value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="firing") == 1.0
 
 
 def test_a_new_run_takes_the_old_runs_closed_findings_out_of_the_gauges(daemon):
@@ -148,9 +131,7 @@ def test_a_new_run_takes_the_old_runs_closed_findings_out_of_the_gauges(daemon):
     daemon.tell(material.moved("run-2", started_at_s=material.T0 + 500, phase=Phase.STARTING))
 
     assert value(daemon.board, "findings", server="chat", severity="warning", state="resolved") == 0.0
-    assert (
-        value(daemon.board, "server_info", server="chat", run="run-2", sglang_version="0.5.8", model="Qwen3-30B") == 1.0
-    )
+    assert value(daemon.board, "server_info", server="chat", run="run-2", sglang_version="0.5.8", model="Qwen3-30B") == 1.0
 
 
 def test_what_was_not_read_is_nan_and_never_zero(daemon):
@@ -170,9 +151,7 @@ def test_a_gpu_that_is_gone_leaves_no_series(story):
 def test_labels_survive_hostile_names(daemon):
     daemon.tell(material.moved(model='a"b\\c\nd'))
 
-    assert (
-        value(daemon.board, "server_info", server="chat", run="run-1", sglang_version="0.5.8", model='a"b\\c\nd') == 1.0
-    )
+    assert value(daemon.board, "server_info", server="chat", run="run-1", sglang_version="0.5.8", model='a"b\\c\nd') == 1.0
 
 
 def test_our_fast_text_is_the_clients_text(story):
@@ -183,9 +162,7 @@ def test_our_fast_text_is_the_clients_text(story):
 
 
 def test_a_server_has_at_most_about_a_thousand_series(story):
-    board = Board(
-        version="1", started_at_s=0.0, servers=["chat"], topics={f"area.topic-{n}": Severity.INFO for n in range(130)}
-    )
+    board = Board(version="1", started_at_s=0.0, servers=["chat"], topics={f"area.topic-{n}": Severity.INFO for n in range(130)})
     for gpu in range(8):
         board.add_sample(material.sample(gpu))
 

@@ -3,10 +3,12 @@
 import base64
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
 from sglang_watchdog.model.words import Severity, State
 from sglang_watchdog.sinks.ledger import Ledger
 from sglang_watchdog.sinks.ledger_writes import Acknowledgement, Silence
@@ -16,7 +18,6 @@ from sglang_watchdog.sinks.notify.http import DeliveryFailed
 from sglang_watchdog.sinks.notify.notifier import AlertPeer, Post
 from sglang_watchdog.sinks.notify.settings import AlertmanagerSettings, ChatSettings, Pace, WebhookSettings
 from sglang_watchdog.sinks.notify.webhook import Chat, Webhook
-
 from sinks import material
 from sinks.receiver import Receiver, receiving
 
@@ -40,15 +41,22 @@ class Desk:
     settings: WebhookSettings
     receiver: Receiver
     clock: Clock
-    pace: Pace = Pace(timeout_s=2.0)
+    pace: Pace = field(default_factory=lambda: Pace(timeout_s=2.0))
 
     def __post_init__(self) -> None:
         self.open()
 
     def open(self) -> None:
         self.ledger = Ledger(self.path, channels=outbox_channels([self.settings]), notify_wait_s=self.pace.wait_s, now=self.clock)
-        self.post = Post("pager", Webhook(self.settings, self.pace, "https://watch.example"), self.ledger, at_least=self.settings.at_least,
-                         pace=self.pace, now=self.clock, jitter=lambda: 0.5)
+        self.post = Post(
+            "pager",
+            Webhook(self.settings, self.pace, "https://watch.example"),
+            self.ledger,
+            at_least=self.settings.at_least,
+            pace=self.pace,
+            now=self.clock,
+            jitter=lambda: 0.5,
+        )
 
     def restart(self) -> None:
         self.ledger.close()
@@ -119,8 +127,11 @@ def test_the_signature_can_be_checked_with_the_shared_secret(desk):
 
 
 def test_effects_are_folded_under_their_cause_and_told_when_it_is_gone(desk):
-    desk.tell(material.fired("effect", topic="gpu.power-underused"), material.fired("effect", was=State.FIRING, explained_by="cause"),
-              material.fired("cause"))
+    desk.tell(
+        material.fired("effect", topic="gpu.power-underused"),
+        material.fired("effect", was=State.FIRING, explained_by="cause"),
+        material.fired("cause"),
+    )
     assert desk.after(6) == ["cause finding.firing"]
 
     desk.tell(material.resolved("cause"), material.fired("effect", was=State.FIRING, at_s=T0 + 60))
@@ -159,7 +170,7 @@ def test_a_flapping_finding_makes_at_most_the_documented_number_of_notifications
     bound = 1 + 2000 / desk.pace.repeat_s
     print(f"200 flaps in 2,000 s: {len(told)} notifications, at most {bound:.0f}")
     assert 2 <= len(told) <= bound
-    assert all(one != other for one, other in zip(told, told[1:], strict=False))
+    assert all(one != other for one, other in pairwise(told))
 
 
 def test_a_silenced_finding_is_told_when_the_silence_ends_if_it_still_fires(desk):
@@ -284,7 +295,7 @@ def test_an_answer_that_never_ends_costs_no_more_than_the_deadline():
 
         thread = threading.Thread(target=drip)
         thread.start()
-        with pytest.raises(DeliveryFailed, match="did not end in time|timed out"):
+        with pytest.raises(DeliveryFailed, match=r"did not end in time|timed out"):
             http.post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {}, timeout_s=0.4)
         stop.set()
         thread.join(5)
@@ -298,6 +309,23 @@ def test_an_error_names_the_host_and_never_the_address_with_its_secret():
     assert "127.0.0.1" in str(failure.value)
     assert "hunter2" not in str(failure.value)
     assert "s3cret" not in str(failure.value)
+
+
+def test_secrets_of_channels_stay_out_of_the_ledger(desk):
+    """Whatever goes wrong: address, key and signature are nowhere in the file that is kept, nor in what is said."""
+    desk.settings = WebhookSettings(
+        name="pager", url="http://user:hunter2@127.0.0.1:1/hook/s3cret?key=t0ken", secret_file=desk.settings.secret_file
+    )
+    desk.restart()
+    desk.tell(material.fired())
+    desk.after(6)
+    desk.after(desk.pace.deadline_s)
+    assert len(desk.dead()) == 1
+    desk.ledger.close()
+
+    kept = b"".join(file.read_bytes() for file in desk.path.parent.iterdir()) + desk.post.tally.error.encode()
+    for secret in (b"hunter2", b"s3cret", b"t0ken", KEY, base64.b64encode(KEY)):
+        assert secret not in kept
 
 
 def test_chats_get_title_evidence_and_remedy(tmp_path):
@@ -364,10 +392,23 @@ def test_a_firing_alert_is_sent_again_and_again_with_its_end_ahead(desk, peer):
     second = sent(desk)["f1"]
 
     assert desk.receiver.requests[0][0] == "/api/v2/alerts"
-    assert first["labels"] == second["labels"] == {
-        "alertname": "SGLangWatchdogFinding", "server": "chat", "topic": "moe.config-missing", "signature": "moe-config-missing",
-        "severity": "warning", "finding": "f1"}
-    assert (first["startsAt"], first["endsAt"], second["endsAt"]) == ("2026-02-19T08:10:03Z", "2026-02-19T08:14:03Z", "2026-02-19T08:15:03Z")
+    assert (
+        first["labels"]
+        == second["labels"]
+        == {
+            "alertname": "SGLangWatchdogFinding",
+            "server": "chat",
+            "topic": "moe.config-missing",
+            "signature": "moe-config-missing",
+            "severity": "warning",
+            "finding": "f1",
+        }
+    )
+    assert (first["startsAt"], first["endsAt"], second["endsAt"]) == (
+        "2026-02-19T08:10:03Z",
+        "2026-02-19T08:14:03Z",
+        "2026-02-19T08:15:03Z",
+    )
     assert second["annotations"]["description"] == "other numbers"
     assert first["generatorURL"] == "https://watch.example/#f-f1"
 
@@ -411,13 +452,20 @@ def test_after_a_restart_of_the_daemon_a_firing_alert_goes_on_and_a_resolved_one
     again.turn()
 
     assert {id: alert["endsAt"] for id, alert in sent(desk).items() if id != "alive"} == {
-        "on": "2026-02-19T08:14:03Z", "off": "2026-02-19T08:11:03Z"}
+        "on": "2026-02-19T08:14:03Z",
+        "off": "2026-02-19T08:11:03Z",
+    }
 
 
 def test_historic_folded_silenced_and_minor_findings_are_not_pushed(desk, peer):
     desk.ledger.silence(Silence(id="s", matchers={"finding": "quiet"}, author="a", reason="r", starts_s=T0, ends_s=T0 + 999)).result(5)
-    desk.tell(material.fired("old", historic=True), material.fired("effect", explained_by="x"), material.fired("quiet"),
-              material.fired("minor", severity=Severity.INFO), material.fired("pending", state=State.PENDING))
+    desk.tell(
+        material.fired("old", historic=True),
+        material.fired("effect", explained_by="x"),
+        material.fired("quiet"),
+        material.fired("minor", severity=Severity.INFO),
+        material.fired("pending", state=State.PENDING),
+    )
     peer.turn()
 
     assert list(sent(desk)) == ["alive"]

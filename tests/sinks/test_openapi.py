@@ -4,16 +4,34 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sglang_watchdog.sinks.web import app, examples, schema
 
 COMMITTED = Path(__file__).parents[2] / "deploy" / "api" / "openapi.json"
 SHAPES = {
-    "list_findings": schema.FindingPage, "get_finding": schema.Finding, "acknowledge_finding": schema.Acknowledgement,
-    "list_silences": schema.SilencePage, "create_silence": schema.Silence, "list_runs": schema.RunPage, "get_run": schema.Run,
-    "list_facts": schema.FactPage, "compare_runs": schema.Comparison, "list_gpus": schema.GpuPage, "get_gpu": schema.Gpu,
-    "list_samples": schema.SamplePage, "list_signatures": schema.SignaturePage, "get_signature": schema.Signature,
-    "list_coverage": schema.CoveragePage, "list_sources": schema.SourcePage, "reload": schema.ReloadStatus, "get_status": schema.DaemonStatus, "healthz": schema.Health,
-    "livez": schema.Health, "healthy": schema.Health, "readyz": schema.Health, "ready": schema.Health,
+    "list_findings": schema.FindingPage,
+    "get_finding": schema.Finding,
+    "acknowledge_finding": schema.Acknowledgement,
+    "list_silences": schema.SilencePage,
+    "create_silence": schema.Silence,
+    "list_runs": schema.RunPage,
+    "get_run": schema.Run,
+    "list_facts": schema.FactPage,
+    "compare_runs": schema.Comparison,
+    "list_gpus": schema.GpuPage,
+    "get_gpu": schema.Gpu,
+    "list_samples": schema.SamplePage,
+    "list_signatures": schema.SignaturePage,
+    "get_signature": schema.Signature,
+    "list_coverage": schema.CoveragePage,
+    "list_sources": schema.SourcePage,
+    "reload": schema.ReloadStatus,
+    "get_status": schema.DaemonStatus,
+    "healthz": schema.Health,
+    "livez": schema.Health,
+    "healthy": schema.Health,
+    "readyz": schema.Health,
+    "ready": schema.Health,
 }
 
 
@@ -22,7 +40,8 @@ def written(daemon) -> str:
 
 
 def test_the_committed_document_is_what_the_daemon_serves(daemon):
-    """If the change is meant: `python tests/sinks/test_openapi.py` writes it anew; say in CHANGELOG.md what clients will notice."""
+    """If the change is meant: `python tests/sinks/test_openapi.py` writes it anew; say in CHANGELOG.md what clients
+    will notice."""
     assert json.loads(COMMITTED.read_text()) == json.loads(written(daemon))
 
 
@@ -33,10 +52,15 @@ def test_every_example_has_the_shape_it_is_an_example_of(operation):
 
 def test_every_json_answer_has_an_example(daemon):
     document = json.loads(written(daemon))
-    without = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()
-               for status, answer in operation["responses"].items()
-               if status in ("200", "201") and "application/json" in answer.get("content", {})
-               and "example" not in answer["content"]["application/json"]]
+    without = [
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        for status, answer in operation["responses"].items()
+        if status in ("200", "201")
+        and "application/json" in answer.get("content", {})
+        and "example" not in answer["content"]["application/json"]
+    ]
 
     assert without == []
 

@@ -55,7 +55,7 @@ async def test_growth_is_delivered_by_hint_well_before_the_poll(tmp_path: Path, 
                 loop.call_later(0.02, _append, log, b"more\n")
             if len(delays) == 3:
                 break
-    assert min(delays) < 0.2           # the trusting poll looks once a second
+    assert min(delays) < 0.2  # the trusting poll looks once a second
 
 
 async def test_rotation_and_late_appearance_live(tmp_path: Path, hints: Hints) -> None:

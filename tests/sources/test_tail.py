@@ -21,7 +21,12 @@ class Reader:
     """A tail with its own clock: reads until there is nothing more, a second at a time."""
 
     def __init__(
-        self, path: Path, *, resume: TailPosition | None = None, limits: Limits | None = None, history: bool = False,
+        self,
+        path: Path,
+        *,
+        resume: TailPosition | None = None,
+        limits: Limits | None = None,
+        history: bool = False,
     ) -> None:
         self.path, self.limits = path, limits or Limits()
         self.tail = Tail("log", str(path), resume=resume, limits=self.limits, with_history=history)
@@ -118,7 +123,7 @@ def test_a_moving_progress_bar_is_handed_over_drawing_by_drawing(log: Path) -> N
         append(log, b"\rCapturing %d%%" % percent)
         seen += reader.read(seconds=0.5)
 
-    assert seen == b"\rCapturing 0%\rCapturing 10%\rCapturing 20%"[:len(seen)]
+    assert seen == b"\rCapturing 0%\rCapturing 10%\rCapturing 20%"[: len(seen)]
     assert seen.endswith(b"%")
 
 
@@ -342,7 +347,8 @@ def test_the_zeros_of_a_writer_at_its_old_offset_are_a_gap(log: Path) -> None:
 
         assert reader.read() == b"next\n"
         assert [(gap.reason, gap.from_offset, gap.to_offset) for gap in reader.gaps()] == [
-            ("truncated", 10000, None), ("hole", 0, 10000),
+            ("truncated", 10000, None),
+            ("hole", 0, 10000),
         ]
 
 
@@ -368,7 +374,8 @@ def test_a_file_deleted_unread_while_stopped_is_a_gap(log: Path) -> None:
 
     assert again.read() == b"three\n"
     assert [(gap.reason, gap.from_offset) for gap in again.gaps()] in (
-        [("rotated-away", 4)], [("truncated", 4)],     # the second when the file system used the inode again
+        [("rotated-away", 4)],
+        [("truncated", 4)],  # the second when the file system used the inode again
     )
 
 
@@ -459,7 +466,8 @@ def test_a_damaged_packed_file_gives_what_it_holds_and_a_gap(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "stored", [{}, {"kind": "tail", "version": 9}, {"kind": "tail", "version": 1, "files": [{"x": 1}]}],
+    "stored",
+    [{}, {"kind": "tail", "version": 9}, {"kind": "tail", "version": 1, "files": [{"x": 1}]}],
 )
 def test_a_foreign_position_is_refused(stored: dict[str, object]) -> None:
     with pytest.raises(UnknownPosition):

@@ -33,17 +33,17 @@ class Life:
 
     number: int
     content: bytearray = field(default_factory=bytearray)
-    covered: int = 0                   # every byte before is delivered or in a gap
+    covered: int = 0  # every byte before is delivered or in a gap
     gone_from: int | None = None
     generation: int | None = None
-    may_vanish_unsaid: bool = False    # was empty when it was last seen, so nothing of it can be known again
+    may_vanish_unsaid: bool = False  # was empty when it was last seen, so nothing of it can be known again
 
 
 @dataclass(eq=False)
 class Rotated:
     path: Path
     life: Life
-    holds: int                         # bytes of the life in this file
+    holds: int  # bytes of the life in this file
 
 
 @dataclass
@@ -61,9 +61,9 @@ class TailMachine(RuleBasedStateMachine):
         self.now_s = 1_771_000_000
         self.sequence = 0
         self.lives: list[Life] = []
-        self.rotated: list[Rotated] = []           # oldest first
+        self.rotated: list[Rotated] = []  # oldest first
         self.writer = -1
-        self.life: Life | None = None              # what the writer writes to
+        self.life: Life | None = None  # what the writer writes to
         self.late: list[tuple[int, Life, tuple[int, int]]] = []
         self.tail: Tail | None = None
         self.gaps: list[Gap] = []
@@ -71,7 +71,7 @@ class TailMachine(RuleBasedStateMachine):
         self.operations = 0
         self.is_attached = False
         self.has_late_lines = False
-        self.at_kill: list[Life] = []              # deleted, but the tail has them open
+        self.at_kill: list[Life] = []  # deleted, but the tail has them open
 
     # --- the world --------------------------------------------------------------------------------------------------
 
@@ -133,8 +133,14 @@ class TailMachine(RuleBasedStateMachine):
         self.sequence += 1
         number = b"%08d" % self.sequence
         text = {
-            "line": number + b"\n", "part": number, "end": number + b"\n", "carriage": b"\r" + number, "windows": number + b"\r\n",
-            "zeros": number + b"\0\0\n", "long": number * 60 + b"\n", "empty": b"\n",
+            "line": number + b"\n",
+            "part": number,
+            "end": number + b"\n",
+            "carriage": b"\r" + number,
+            "windows": number + b"\r\n",
+            "zeros": number + b"\0\0\n",
+            "long": number * 60 + b"\n",
+            "empty": b"\n",
             "lines": b"".join(self.line() for _ in range(30)),
         }[kind]
         assert self.life is not None
@@ -241,7 +247,7 @@ class TailMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_written and self.scheme != "link")
     @rule()
     def delete_and_recreate(self) -> None:
-        self.now_s += 6                # two of these within 5 s leave no trace at all
+        self.now_s += 6  # two of these within 5 s leave no trace at all
         assert self.life is not None
         # Made and deleted between two looks, by hand and not by a rotation, while the file before it is still there.
         self.life.may_vanish_unsaid |= not self.is_open(os.fstat(self.writer))
@@ -314,7 +320,8 @@ class TailMachine(RuleBasedStateMachine):
         assert self.tail is not None
         self.committed = Committed(
             json.loads(json.dumps(self.tail.position.to_json())),
-            {life: (life.covered, life.generation) for life in self.lives}, len(self.gaps),
+            {life: (life.covered, life.generation) for life in self.lives},
+            len(self.gaps),
         )
 
     @rule()
@@ -328,7 +335,7 @@ class TailMachine(RuleBasedStateMachine):
         for life in self.lives:
             life.covered, life.generation = self.committed.covered.get(life, (0, None))
             life.may_vanish_unsaid |= life.generation is None and life.gone_from is not None
-        del self.gaps[self.committed.gaps:]
+        del self.gaps[self.committed.gaps :]
         stored = self.committed.position
         resume = position_from_json(stored) if stored is not None else None
         assert resume is None or isinstance(resume, TailPosition)
@@ -356,14 +363,11 @@ class TailMachine(RuleBasedStateMachine):
 
     def take_block(self, block: Block) -> None:
         end = block.offset + len(block.data)
-        fitting = [
-            life for life in self.lives
-            if life.generation in (None, block.generation) and life.content[block.offset:end] == block.data
-        ]
+        fitting = [life for life in self.lives if life.generation in (None, block.generation) and life.content[block.offset : end] == block.data]
         exact = [life for life in fitting if life.generation == block.generation] or fitting
         first = next((life for life in exact if life.covered == block.offset), None)
         assert first is not None, f"repeated or never written: {block}"
-        assert block.line == first.content[:block.offset].count(b"\n") + 1
+        assert block.line == first.content[: block.offset].count(b"\n") + 1
         first.generation, first.covered = block.generation, end
 
     def take_gap(self, gap: Gap) -> None:
@@ -372,8 +376,10 @@ class TailMachine(RuleBasedStateMachine):
             assert gap.from_offset is not None
             assert gap.to_offset is not None
             life = next(
-                each for each in self.lives
-                if each.covered == gap.from_offset and each.content[gap.from_offset - 200:gap.from_offset].count(b"\n") == 0
+                each
+                for each in self.lives
+                if each.covered == gap.from_offset
+                and each.content[gap.from_offset - 200 : gap.from_offset].count(b"\n") == 0
                 and len(each.content) >= gap.to_offset
             )
             life.covered = gap.to_offset
@@ -399,7 +405,7 @@ class TailMachine(RuleBasedStateMachine):
     def read_to_the_end(self) -> None:
         assert self.tail is not None
         if self.life is None:
-            self.start_writer()        # a rotated log without a successor is waited for
+            self.start_writer()  # a rotated log without a successor is waited for
         for _ in range(30):
             for _ in range(10_000):
                 self.take(self.tail.step(self.now_s))
@@ -423,7 +429,11 @@ class TailMachine(RuleBasedStateMachine):
 
 TestTail = TailMachine.TestCase
 TestTail.settings = settings(
-    max_examples=RUNS or 2000, derandomize=not RUNS, database=None, stateful_step_count=30, deadline=None,
+    max_examples=RUNS or 2000,
+    derandomize=not RUNS,
+    database=None,
+    stateful_step_count=30,
+    deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

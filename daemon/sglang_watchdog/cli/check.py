@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
 def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for all commands
     options = parser().parse_args(argv)
     from ..offline.check import Request, UsageError, run_check
+    from ..triage.findings import flag_judge
     from .main import version
 
     total = sum(Path(log).stat().st_size for log in options.logs if log != "-" and Path(log).is_file())
@@ -46,6 +47,7 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
             ),
             version(),
             on_bytes=bar.add,
+            flags=flag_judge,
         )
     except UsageError as error:
         print(f"sglang-watchdog check: {error}", file=sys.stderr)

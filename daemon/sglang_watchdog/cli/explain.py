@@ -61,10 +61,11 @@ def _from_log(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
     from ..offline.check import Request, UsageError, run_check
+    from ..triage.findings import flag_judge
     from .main import version
 
     try:
-        report = run_check(Request(logs=[str(options.log)], telemetry=options.telemetry, timezone=options.timezone), version())
+        report = run_check(Request(logs=[str(options.log)], telemetry=options.telemetry, timezone=options.timezone), version(), flags=flag_judge)
     except UsageError as error:
         print(f"sglang-watchdog explain: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -32,9 +32,10 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     p = parser()
     options = p.parse_args(argv)
     from ..runtime.start import BadConfiguration, Refused, start
+    from ..triage.findings import flag_judge
 
     try:
-        return start(options, is_colour=colour(sys.stdout))
+        return start(options, is_colour=colour(sys.stdout), flags=flag_judge)
     except BadConfiguration as fault:
         print(f"sglang-watchdog run: {fault}", file=sys.stderr)
         return 78

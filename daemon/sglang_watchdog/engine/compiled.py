@@ -20,6 +20,7 @@ class CompiledSignature:
     uses_gpus: bool
     uses_log: bool
     is_windowed: bool
+    gpu_series: tuple[str, ...] = ()  # readings of GPUs that its windows look at
 
     @property
     def fact_paths(self) -> tuple[str, ...]:
@@ -101,14 +102,15 @@ def _compile(signature: Signature) -> CompiledSignature:
 
     applies, when = conditions(signature.applies_when), conditions(signature.when)
     names = {window.series for window in signature.windows}
-    uses_gpus = any(name in GPU_SERIES or name.startswith(("extra.", "throttle.")) for name in names)
+    readings = tuple(sorted(name for name in names if name in GPU_SERIES or name.startswith(("extra.", "throttle."))))
+    uses_gpus = bool(readings)
     reads_load = any(path.startswith("load.") for condition in (*when, *applies) for path in condition.paths)
     uses_log = reads_load or any(name in LOG_SERIES for name in names) or "steady" in signature.needs
     # With a match and no window over it, the line itself asks the question; otherwise every second does.
     asked_by_line = bool(signature.match) and not any(name == "match" or name.startswith("match.") for name in names)
     in_kind = signature.kind in (Kind.RATE, Kind.TELEMETRY, Kind.CORRELATION) and signature.absence is None
     windowed = in_kind and not asked_by_line
-    return CompiledSignature(signature, applies, when, conditions(signature.resolve_when), uses_gpus, uses_log, windowed)
+    return CompiledSignature(signature, applies, when, conditions(signature.resolve_when), uses_gpus, uses_log, windowed, readings)
 
 
 def _template_paths(template: str) -> list[str]:

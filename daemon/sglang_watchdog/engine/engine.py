@@ -6,7 +6,8 @@ of event time, so that neither block cuts nor the order of arrival show in the r
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ..model.finding import (
     Change,
@@ -53,7 +54,7 @@ from .releases import Releases
 from .runs import BUSY, ENDED, RANK_PHASE, SERVING, RunState, joins, line_at, line_of, run_id
 from .sequencer import Sequencer
 from .series import Series
-from .settings import EngineSettings
+from .settings import EngineSettings, FlagRecord
 from .windows import Judged, Scene, judge, samples_evidence
 from .words import fill, gpu_list
 
@@ -69,8 +70,10 @@ _PLACED_BY = {
     "run.scheduler_pid": "scheduler_pid",
     "run.avail_gib": "avail_gib",
 }
+_FLAGS_AFTER_S = 10.0
 _APART_S = 120.0  # a recording may begin before the first line and end after the last
 _BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say that nothing could be read, not that bytes were lost
+_LOOP_S = 1800.0  # starts within this long are counted together
 _SETTLE_S = 120.0  # after readiness, silences are judged at every tick this long, then only on news
 
 
@@ -119,6 +122,7 @@ class Engine:
         self._unless: dict[tuple[str, int], set[str]] = {}
         self._contexts: dict[str, Context] = {}
         self._context_versions: dict[str, int] = {}
+        self._context_of: tuple[str, float | None, int] | None = None  # what the newest context was filled for
         self._matches: dict[tuple[str, str], dict[str, Series]] = {}
         self._silences: dict[tuple[str, str], Silence] = {}
         self._silences_seen: dict[str, tuple[int, int]] = {}
@@ -227,6 +231,7 @@ class Engine:
     # --- one observation -------------------------------------------------------------------------------------------
 
     def _apply(self, observation: Observation) -> list[Change]:
+        self._context_of = None
         match observation:
             case Hit():
                 return self._on_hit(observation)
@@ -510,6 +515,8 @@ class Engine:
         gpu = self.gpus.setdefault(sample.gpu, GpuState(sample.gpu))
         gpu.on_sample(sample)
         self.placing.on_sample(sample)
+        if sample.xid:
+            gpu.add(f"extra.xid_{sample.xid}", sample.at_s, 1.0)
         self._count_processes(gpu, sample)
         return []
 
@@ -760,10 +767,42 @@ class Engine:
 
         return self.findings.judge(key, signature, Answer.YES, at_s, state, hold_s=0.0)
 
+    # --- flags -----------------------------------------------------------------------------------------------------
+
+    def _judge_flags(self, run: RunState, at_s: float | None) -> list[Change]:
+        """Once for each run, when it is ready and the facts about model and GPU are in: one finding for each flag that does nothing."""
+        judge_flags = self.settings.flag_judge
+        if judge_flags is None or run.flags_judged or run.dump is None or not run.dump_complete:
+            return []
+        run.flags_judged = True
+        gpu = {f"gpu.{name}": value for name, value in self._gpu_root(run).items()}
+        facts = {name: fact.value for name, fact in run.facts.items()} | gpu
+        changes: list[Change] = []
+        for record in judge_flags(run.args, run.release, facts):
+            signature = self._flag_signature(record)
+            if signature is None:
+                continue
+            evidence = run.fact_evidence(f"args.{record.field}")
+            statement = Statement(summary=record.summary, lines=(run.dump,), other=(evidence,) if evidence is not None else ())
+            key = self._key(signature, run)
+            changes += self.findings.judge(key, signature, Answer.YES, at_s, partial(_said, statement), hold_s=0.0)
+        return changes
+
+    def _flag_signature(self, record: FlagRecord) -> Signature | None:
+        known = self.compiled.library.signatures.get(record.signature)
+        severity = self.compiled.library.topics.get(record.topic)
+        if known is None or severity is None:
+            return None
+        return replace(
+            known, topic=record.topic, severity=severity, title=record.title, explanation=record.explanation,
+            remediation=record.remediation, references=record.references, hold_s=0.0,
+        )  # fmt: skip
+
     # --- windows -----------------------------------------------------------------------------------------------------
 
     def _tick(self, at_s: float) -> list[Change]:
         changes: list[Change] = []
+        self._context_of = None
         if self._prelude_since is not None and at_s - self._prelude_since > self.settings.prelude_s:
             changes += self._flush_prelude()
         run = self.run
@@ -771,6 +810,8 @@ class Engine:
             changes += self._idle(run, at_s)
         changes += self._flush_deferred(at_s)
         changes += self._judge_silences()
+        if run is not None and run.load.ready_s is not None and at_s >= run.load.ready_s + _FLAGS_AFTER_S:
+            changes += self._judge_flags(run, at_s)
         self._tick_steady(run, at_s)
         for item in self.compiled.windowed:
             if run is None or run.closed:
@@ -926,6 +967,9 @@ class Engine:
         context = self._contexts.get(key)
         if context is None:
             context = self._contexts[key] = Context(self.compiled.wanted)
+        filled_for = (key, at_s, run.version if run is not None else 0)
+        if self._context_of == filled_for:  # a tick asks for the same moment once for each signature
+            return context
         now = at_s if at_s is not None else 0.0
         if run is not None:
             if self._context_versions.get(key) != run.version:
@@ -938,6 +982,7 @@ class Engine:
         else:
             context.put("run", self._source_facts(None, now))
         context.put("gpu", self._gpu_root(run))
+        self._context_of = filled_for if self._steady_at == at_s else None
         return context
 
     def _source_facts(self, run: RunState | None, now_s: float) -> dict[str, Json]:
@@ -954,6 +999,8 @@ class Engine:
         if self._log_s is not None and self._sample_s is not None:
             late, early = max(self._log_s[0], self._sample_s[0]), min(self._log_s[1], self._sample_s[1])
             out["clock_overlap"] = late <= early + _APART_S
+        failed = [each.started_at_s for each in self.runs if each is not run and each.end_kind() != "clean"]
+        out["starts_30m"] = sum(now_s - at <= _LOOP_S for at in failed if at is not None) + 1  # this one too
         if run is not None:
             out["access_log"] = run.load.answered_ever > 0
             if run.last_line_s is not None:
@@ -1109,6 +1156,10 @@ def _time_of(observation: Observation) -> float | None:
     if isinstance(observation, Gap):
         return observation.to_s
     return observation.at_s
+
+
+def _said(statement: Statement) -> Statement:
+    return statement
 
 
 def _widened(span: tuple[float, float] | None, at_s: float) -> tuple[float, float]:

@@ -109,6 +109,10 @@ class Load:
         self.max_running = max(self.max_running, running)
         self.count("decode_lines", at_s, 1.0)
         self.add("running_requests", at_s, float(running))
+        each = [r.running for r in self._alive(at_s)]
+        if len(each) > 1:
+            self.add("running_requests_most", at_s, float(max(each)))
+            self.add("running_requests_least", at_s, float(min(each)))
         self.add("decode_tokens_per_s", at_s, sum(r.tokens_per_s for r in self._alive(at_s)))
         if running > 0:
             speed = sum(r.tokens_per_s for r in self._alive(at_s))

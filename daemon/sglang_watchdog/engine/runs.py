@@ -68,6 +68,7 @@ class RunState:
     gaps: list[Gap] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     custom_logging: bool = False
+    flags_judged: bool = False
     timings_s: dict[str, float] = field(default_factory=dict)
     first_line: LineEvidence | None = None
     last_line_s: float | None = None

@@ -56,6 +56,8 @@ def judge(item: CompiledSignature, scene: Scene, context: Context, peers: Sequen
     closed = _gate(signature, item, scene)
     if closed is not None:
         return Judged(closed, {}, start)
+    if item.gpu_series and not any(name in gpu.series for gpu in scene.gpus for name in item.gpu_series):
+        return Judged(Verdict(Answer.UNKNOWN, f"not read of these GPUs: {', '.join(item.gpu_series[:3])}", "", "telemetry"), {}, start)
     not_for = applicability(signature, item.applies, context)
     if not_for is not None:
         return Judged(not_for, {}, start)

@@ -1,38 +1,41 @@
 """Reads the command-line options and argument fields that an SGLang release declares, from its source by syntax tree.
 
-Nothing of the release is imported or run. Three styles exist: `add_argument` calls with a dataclass (to 0.5.13), `A[type, Arg(...)]`
-annotations on the dataclass (from 0.5.14), and the same spread over `arg_groups/fields/` (from 0.5.20).
+Nothing of the release is imported or run. Three styles exist: `add_argument` calls with a dataclass (to 0.5.13),
+`A[type, Arg(...)]` annotations on the dataclass (from 0.5.14), and the same spread over `arg_groups/fields/` (from
+0.5.20).
 """
 
 import ast
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-UNKNOWN_DEFAULT = {"expr": True}       # a default that is no literal; the source decides at run time
-_DECLARING = ("sglang/srt/server_args.py", "sglang/srt/arg_groups/")
+UNKNOWN_DEFAULT = {"expr": True}  # a default that is no literal; the source decides at run time
 _ACTIONS = {
-    "store_true": "flag", "store_false": "flag-off", "DeprecatedStoreTrueAction": "alias-flag",
-    "DeprecatedStoreConstAction": "alias-const", "DeprecatedAliasStoreAction": "alias", "LoRAPathAction": "store",
+    "store_true": "flag",
+    "store_false": "flag-off",
+    "DeprecatedStoreTrueAction": "alias-flag",
+    "DeprecatedStoreConstAction": "alias-const",
+    "DeprecatedAliasStoreAction": "alias",
+    "LoRAPathAction": "store",
     "append": "append",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOption:
-    """One option string. `action`: store, append, flag, flag-off, alias (stores to a new field), alias-flag, alias-const, warn (accepted,
-    stores nothing), raise (refuses to start)."""
+    """One option string. `action`: store, append, flag, flag-off, alias (stores to a new field), alias-flag, alias-const,
+    warn (accepted, stores nothing), raise (refuses to start).
+    """
 
     field: str
     action: str
     type: str = "str"
     nargs: str | int | None = None
-    choices: tuple[str, ...] | None = None    # None: anything, or not readable from the source
-    new: str = ""                             # the replacement that the release itself names
-    says: str = ""                            # words of the error a `raise` option stops with
+    choices: tuple[str, ...] | None = None  # None: anything, or not readable from the source
+    new: str = ""  # the replacement that the release itself names
+    says: str = ""  # words of the error a `raise` option stops with
     const: Any = None
     required: bool = False
 
@@ -43,33 +46,6 @@ class Declarations:
 
     defaults: dict[str, Any] = field(default_factory=dict)
     options: dict[str, DeclaredOption] = field(default_factory=dict)
-
-
-def python_files(origin: Path, wanted: Callable[[str], bool] = lambda path: True) -> Iterator[tuple[str, ast.Module]]:
-    """Yield (path from `sglang/`, tree) of the wanted files of a wheel or an unpacked tree. Files that do not parse are left out."""
-    for name, text in _texts(origin, wanted):
-        try:
-            yield name, ast.parse(text, name)
-        except SyntaxError:
-            continue
-
-
-def _texts(origin: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    if origin.suffix == ".whl":
-        with zipfile.ZipFile(origin) as wheel:
-            for name in sorted(wheel.namelist()):
-                if name.startswith("sglang/") and name.endswith(".py") and wanted(name):
-                    yield name, wheel.read(name).decode("utf-8", "replace")
-        return
-    for path in sorted((origin / "sglang").rglob("*.py")):
-        name = path.relative_to(origin).as_posix()
-        if wanted(name):
-            yield name, path.read_text("utf-8", "replace")
-
-
-def declares(path: str) -> bool:
-    """True for the files that declare or resolve arguments rather than use them."""
-    return path.startswith(_DECLARING)
 
 
 def read_declarations(trees: Mapping[str, ast.Module]) -> Declarations:
@@ -171,7 +147,7 @@ class _Reader:
         self.found = Declarations()
         self._constants = constants
         self._deprecated_raises = deprecated_raises
-        self._renames: dict[str, str] = {}    # argparse destination -> field, from from_cli_args
+        self._renames: dict[str, str] = {}  # argparse destination -> field, from from_cli_args
 
     # -- fields -------------------------------------------------------------------------------------------------------
     def add_class(self, node: ast.ClassDef) -> None:
@@ -217,8 +193,10 @@ class _Reader:
     def add_renames(self, tree: ast.Module) -> None:
         for node in ast.walk(tree):
             match node:
-                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="args"), attr=target)],
-                                value=ast.Attribute(value=ast.Name(id="args"), attr=dest)):
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="args"), attr=target)],
+                    value=ast.Attribute(value=ast.Name(id="args"), attr=dest),
+                ):
                     self._renames.setdefault(dest, target)
 
     def add_arguments(self, tree: ast.Module) -> None:
@@ -255,13 +233,20 @@ class _Reader:
         new = _words(keywords.get("new_flag"))
         const = const_node.value if isinstance(const_node, ast.Constant) else None
         if action == "alias-const" and const is None and "=" in new:
-            const = new.partition("=")[2]                  # the constant is an enumeration's member; the new flag names its value
+            const = new.partition("=")[2]  # the constant is an enumeration's member; the new flag names its value
         if action == "raise" and not new:
             new = next((text for text in re.findall(r"--[a-z0-9-]+", says) if text not in options), "")
         option = DeclaredOption(
-            field=target, action=action, type=type_name, nargs=nargs if isinstance(nargs, (str, int)) else None,
-            choices=tuple(choices) if choices is not None else None, new=new, says=says,
-            const=const, required=_true(keywords.get("required")))
+            field=target,
+            action=action,
+            type=type_name,
+            nargs=nargs if isinstance(nargs, (str, int)) else None,
+            choices=tuple(choices) if choices is not None else None,
+            new=new,
+            says=says,
+            const=const,
+            required=_true(keywords.get("required")),
+        )
         for text in options:
             self.found.options[text] = option
             if action_name == "BooleanOptionalAction" and text.startswith("--"):
@@ -272,8 +257,11 @@ class _Reader:
     def _cli_default(self, target: str, action: str, keywords: Mapping[str, ast.expr]) -> None:
         """argparse's own default wins over the dataclass, where it is a literal of its own."""
         node = keywords.get("default")
-        if target in self.found.defaults and isinstance(node, (ast.Constant, ast.List, ast.Dict, ast.UnaryOp)) and action in (
-                "store", "flag", "flag-off", "append"):
+        if (
+            target in self.found.defaults
+            and isinstance(node, (ast.Constant, ast.List, ast.Dict, ast.UnaryOp))
+            and action in ("store", "flag", "flag-off", "append")
+        ):
             self.found.defaults[target] = self._default(node)
 
     def _default(self, node: ast.expr | None) -> Any:
@@ -303,7 +291,11 @@ def _true(node: ast.expr | None) -> bool:
 
 def _annotated(annotation: ast.expr) -> list[ast.expr]:
     """The parts of `A[type, ...]` or `Annotated[type, ...]`; another annotation is its own only part."""
-    if isinstance(annotation, ast.Subscript) and _name(annotation.value) in ("A", "Annotated") and isinstance(annotation.slice, ast.Tuple):
+    if (
+        isinstance(annotation, ast.Subscript)
+        and _name(annotation.value) in ("A", "Annotated")
+        and isinstance(annotation.slice, ast.Tuple)
+    ):
         return annotation.slice.elts
     return [annotation]
 

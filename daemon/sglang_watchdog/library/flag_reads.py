@@ -1,22 +1,29 @@
 """Finds out, by syntax tree, whether an SGLang release ever uses an argument that it declares.
 
-A *read* is an attribute or key taken from something that is recognisably the server's arguments, outside the files that declare and
-resolve them. A *resolution-only* field is used there alone, to derive others. *weak-only*: the name occurs, but on other objects or as a
-string; a person has to judge. *never-read*: dead.
+A *read* is an attribute or key taken from something that is recognisably the server's arguments, outside the files that
+declare and resolve them. A *resolution-only* field is used there alone, to derive others. *weak-only*: the name occurs,
+but on other objects or as a string; a person has to judge. *never-read*: dead.
 """
 
 import ast
 import re
 from collections.abc import Collection, Iterable
 
-from .flag_declarations import declares
+from .release_files import declares
 
 _ARGUMENTS = re.compile(r"(?:^|_)(?:server_args|serverargs|sglang_args|sargs)$", re.IGNORECASE)
 _CONTEXTS = re.compile(r"^get_(?:exec|parallel|memory|model|spec|schedule|serving|disagg|observability|lora|mm|device)$")
 _GETTERS = frozenset({"get_global_server_args", "get_server_args", "resolving_view", "get_published_server_args"})
 _DICTIONARIES = frozenset({"global_server_args_dict", "global_server_args"})
 _BY_NAME = frozenset({"getattr", "hasattr", "resolution_result", "config_leaf", "_resolved_or_field"})
-_NOT_SERVING = ("sglang/test/", "sglang/multimodal_gen/", "sglang/eval/", "sglang/lang/", "sglang/benchmark/", "sglang/cli/killall")
+_NOT_SERVING = (
+    "sglang/test/",
+    "sglang/multimodal_gen/",
+    "sglang/eval/",
+    "sglang/lang/",
+    "sglang/benchmark/",
+    "sglang/cli/killall",
+)
 _BENCHMARKS = re.compile(r"sglang/(?:bench_|profiler)")
 
 READ, RESOLUTION, WEAK, NEVER = "read", "resolution-only", "weak-only", "never-read"
@@ -41,7 +48,9 @@ def read_statuses(trees: Iterable[tuple[str, ast.Module]], fields: Collection[st
         else:
             read |= uses.strong
             weak |= uses.weak
-    return {name: READ if name in read else WEAK if name in weak else RESOLUTION if name in resolution else NEVER for name in fields}
+    return {
+        name: READ if name in read else WEAK if name in weak else RESOLUTION if name in resolution else NEVER for name in fields
+    }
 
 
 def _last(node: ast.AST) -> str:
@@ -87,7 +96,7 @@ class _Uses(ast.NodeVisitor):
     def _is_arguments(self, node: ast.AST) -> bool:
         match node:
             case ast.Name(id="ServerArgs"):
-                return False                       # the class: a default, not a value in use
+                return False  # the class: a default, not a value in use
             case ast.Name(id="self"):
                 return self.in_declaration and "ServerArgs" in self._within
             case ast.Name(id="cfg" | "args" | "raw" | "view"):
@@ -121,7 +130,12 @@ class _Uses(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         key = node.slice
-        if isinstance(key, ast.Constant) and key.value in self.fields and _last(node.value) in _DICTIONARIES and isinstance(node.ctx, ast.Load):
+        if (
+            isinstance(key, ast.Constant)
+            and key.value in self.fields
+            and _last(node.value) in _DICTIONARIES
+            and isinstance(node.ctx, ast.Load)
+        ):
             self.strong.add(str(key.value))
         self.generic_visit(node)
 

@@ -1,8 +1,9 @@
 """The body of a `flag` signature: what one launch flag of SGLang does, when it does nothing, and how we know.
 
-Kept apart from the other kinds because triage, not the engine, reads it. What a release declares, its default and whether it is read
-at all stands in the generated table (signatures/flag_fields.json); these files add what only reading the code tells. Every statement
-names its source as `release, file::function`; a statement without `releases` holds for the file's own range.
+Kept apart from the other kinds because triage, not the engine, reads it. What a release declares, its default and
+whether it is read at all stands in the generated table (signatures/flag_fields.json); these files add what only reading
+the code tells. Every statement names its source as `release, file::function`; a statement without `releases` holds for
+the file's own range.
 """
 
 # ruff: noqa: RUF012  (pydantic copies defaults; none is shared)
@@ -13,7 +14,17 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from ..config.shapes import Shape
 
 Verdict = Literal[
-    "acts", "no-op", "dead", "redundant", "condition-unmet", "overridden", "deprecated", "removed", "conflict", "unrecognised", "unknown"
+    "acts",
+    "no-op",
+    "dead",
+    "redundant",
+    "condition-unmet",
+    "overridden",
+    "deprecated",
+    "removed",
+    "conflict",
+    "unrecognised",
+    "unknown",
 ]
 VERDICTS: tuple[str, ...] = Verdict.__args__  # type: ignore[attr-defined]
 Source = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+[^,]*, \S+::\S+")]

@@ -1,7 +1,9 @@
-"""The table of SGLang's arguments: for each sampled release what is declared, its default, its options and whether it is ever read.
+"""The table of SGLang's arguments: for each sampled release what is declared, its default, its options and whether it is
+ever read.
 
-Generated from wheels by `flag_wheels`, kept in signatures/flag_fields.json, compared with new wheels by the matrix. Runs are written
-as [first release, last release, value] over the sampled releases, so that a range never claims a release that nobody read.
+Generated from wheels by `flag_wheels`, kept in signatures/flag_fields.json, compared with new wheels by the matrix.
+Runs are written as [first release, last release, value] over the sampled releases, so that a range never claims a
+release that nobody read.
 """
 
 import bisect
@@ -14,12 +16,20 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from .flag_declarations import UNKNOWN_DEFAULT, DeclaredOption
+from .flag_declarations import DeclaredOption
 
 SCHEMA = 1
 OPTION_KEYS = ("field", "action", "type", "nargs", "choices", "new", "says", "const", "required")
 _OPTION_DEFAULTS: Mapping[str, Any] = {
-    "action": "store", "type": "str", "nargs": None, "choices": None, "new": "", "says": "", "const": None, "required": False}
+    "action": "store",
+    "type": "str",
+    "nargs": None,
+    "choices": None,
+    "new": "",
+    "says": "",
+    "const": None,
+    "required": False,
+}
 
 
 class UnknownRelease(ValueError):
@@ -30,9 +40,9 @@ class UnknownRelease(ValueError):
 class FlagTable:
     """Answers "what does release R declare?" for every sampled release R."""
 
-    releases: tuple[str, ...]                                   # oldest first
-    fields: Mapping[str, Mapping[str, Sequence[Sequence[Any]]]]   # field -> {"default": runs, "read": runs}
-    options: Mapping[str, Sequence[Sequence[Any]]]              # option -> runs of option records
+    releases: tuple[str, ...]  # oldest first
+    fields: Mapping[str, Mapping[str, Sequence[Sequence[Any]]]]  # field -> {"default": runs, "read": runs}
+    options: Mapping[str, Sequence[Sequence[Any]]]  # option -> runs of option records
 
     @cached_property
     def _versions(self) -> tuple[Version, ...]:
@@ -57,8 +67,9 @@ class FlagTable:
             return (release,) if release in same else (same[0],)
         index = bisect.bisect(self._versions, wanted)
         if index in (0, len(self.releases)):
-            raise UnknownRelease(f"SGLang {release} is outside the releases whose sources were read "
-                                 f"({self.releases[0]} to {self.releases[-1]})")
+            raise UnknownRelease(
+                f"SGLang {release} is outside the releases whose sources were read ({self.releases[0]} to {self.releases[-1]})"
+            )
         return self.releases[index - 1], self.releases[index]
 
     def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
@@ -115,9 +126,17 @@ class FlagTable:
 def option_from_record(record: Mapping[str, Any]) -> DeclaredOption:
     values = {**_OPTION_DEFAULTS, **record}
     choices = values["choices"]
-    return DeclaredOption(field=values["field"], action=values["action"], type=values["type"], nargs=values["nargs"],
-                          choices=None if choices is None else tuple(choices), new=values["new"], says=values["says"],
-                          const=values["const"], required=values["required"])
+    return DeclaredOption(
+        field=values["field"],
+        action=values["action"],
+        type=values["type"],
+        nargs=values["nargs"],
+        choices=None if choices is None else tuple(choices),
+        new=values["new"],
+        says=values["says"],
+        const=values["const"],
+        required=values["required"],
+    )
 
 
 def record_from_option(option: DeclaredOption) -> dict[str, Any]:
@@ -163,12 +182,17 @@ def differences(known: FlagTable, seen: FlagTable) -> list[str]:
         old, new = known.options_at(base), seen.options_at(release)
         found += [f"{release}: option {text} is new{suffix}" for text in sorted(new.keys() - old.keys())]
         found += [f"{release}: option {text} is gone{suffix}" for text in sorted(old.keys() - new.keys())]
-        found += [f"{release}: option {text} is declared otherwise{suffix}" for text in sorted(old.keys() & new.keys()) if old[text] != new[text]]
+        found += [
+            f"{release}: option {text} is declared otherwise{suffix}"
+            for text in sorted(old.keys() & new.keys())
+            if old[text] != new[text]
+        ]
     return found
 
 
 def _field_differences(known: FlagTable, seen: FlagTable, name: str, base: str, release: str, suffix: str) -> Iterable[str]:
     if known.default(name, base) != seen.default(name, release):
-        yield f"{release}: default of {name} is {seen.default(name, release)!r}, the table says {known.default(name, base)!r}{suffix}"
+        new, old = seen.default(name, release), known.default(name, base)
+        yield f"{release}: default of {name} is {new!r}, the table says {old!r}{suffix}"
     if known.read_status(name, base) != seen.read_status(name, release):
         yield f"{release}: {name} is {seen.read_status(name, release)}, the table says {known.read_status(name, base)}{suffix}"

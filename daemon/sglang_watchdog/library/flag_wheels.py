@@ -1,23 +1,27 @@
 """Builds the table of arguments from SGLang wheels or unpacked trees.
 
-    python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --out signatures/flag_fields.json
-    python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --check signatures/flag_fields.json
+python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --out signatures/flag_fields.json
+python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --check signatures/flag_fields.json
+python -m sglang_watchdog.library.flag_wheels WHEEL_OR_FOLDER... --sources signatures
 """
 
 import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from packaging.version import Version
 
-from .flag_declarations import Declarations, declares, python_files, read_declarations
+from .flag_declarations import Declarations, read_declarations
 from .flag_reads import read_statuses, serves
+from .flag_sources import check_sources, sources_in
 from .flag_table import SCHEMA, FlagTable, differences, load_table, record_from_option
+from .release_files import declares, python_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +71,30 @@ def build_table(facts: Sequence[ReleaseFacts]) -> FlagTable:
     names = {name: None for item in facts for name in item.declared.defaults}
     options = {text: None for item in facts for text in item.declared.options}
     fields = {
-        name: {"default": _runs(releases, facts, lambda item, name=name: item.declared.defaults.get(name, _ABSENT)),  # type: ignore[misc]
-               "read": _runs(releases, facts, lambda item, name=name: item.reads.get(name, _ABSENT))}  # type: ignore[misc]
-        for name in names}
-    option_runs = {
-        text: _runs(releases, facts, lambda item, text=text: (  # type: ignore[misc]
-            record_from_option(item.declared.options[text]) if text in item.declared.options else _ABSENT))
-        for text in options}
+        name: {
+            "default": _runs(releases, [item.declared.defaults.get(name, _ABSENT) for item in facts]),
+            "read": _runs(releases, [item.reads.get(name, _ABSENT) for item in facts]),
+        }
+        for name in names
+    }
+    option_runs = {text: _runs(releases, [_record(item, text) for item in facts]) for text in options}
     return FlagTable(tuple(releases), fields, option_runs)
 
 
 _ABSENT = object()
 
 
-def _runs(releases: Sequence[str], facts: Sequence[ReleaseFacts], value_of: Callable[[ReleaseFacts], Any]) -> list[list[Any]]:
+def _record(item: ReleaseFacts, option: str) -> Any:
+    return record_from_option(item.declared.options[option]) if option in item.declared.options else _ABSENT
+
+
+def _runs(releases: Sequence[str], values: Sequence[Any]) -> list[list[Any]]:
     runs: list[list[Any]] = []
     open_run = False
-    for release, item in zip(releases, facts, strict=True):
-        value = value_of(item)
+    for release, value in zip(releases, values, strict=True):
         if value is _ABSENT:
             open_run = False
-        elif open_run and json.dumps(runs[-1][2]) == json.dumps(value):   # 1 and True are equal in Python, not in a flag's default
+        elif open_run and json.dumps(runs[-1][2]) == json.dumps(value):  # 1 and True are equal in Python, not in a flag's default
             runs[-1][1] = release
         else:
             runs.append([release, release, value])
@@ -97,10 +104,15 @@ def _runs(releases: Sequence[str], facts: Sequence[ReleaseFacts], value_of: Call
 
 def write_table(table: FlagTable, path: Path) -> None:
     """One field or option a line, sorted, so that a new release reads as a diff."""
+
     def block(mapping: Mapping[str, Any]) -> str:
         return ",\n".join(f"  {json.dumps(name)}: {json.dumps(mapping[name], separators=(',', ':'))}" for name in sorted(mapping))
-    path.write_text(f'{{"schema": {SCHEMA},\n "releases": {json.dumps(list(table.releases))},\n "fields": {{\n{block(table.fields)}\n }},\n'
-                    f' "options": {{\n{block(table.options)}\n }}\n}}\n', "utf-8")
+
+    path.write_text(
+        f'{{"schema": {SCHEMA},\n "releases": {json.dumps(list(table.releases))},\n "fields": {{\n{block(table.fields)}\n }},\n'
+        f' "options": {{\n{block(table.options)}\n }}\n}}\n',
+        "utf-8",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,11 +122,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--out", type=Path, help="write the table there")
     target.add_argument("--check", type=Path, help="compare with this table and print what differs")
+    target.add_argument(
+        "--sources", type=Path, metavar="SIGNATURES", help="check that the files and functions named as sources exist"
+    )
     options = parser.parse_args(argv)
     try:
         origins = find_releases(options.wheels)
     except ValueError as error:
         parser.error(str(error))
+    if options.sources:
+        paths = (*options.sources.glob("**/flag-*.yaml"), options.sources / "decisions.yaml")
+        named = [source for path in paths if path.is_file() for source in sources_in(yaml.safe_load(path.read_text("utf-8")))]
+        missing = check_sources(named, origins)
+        print("\n".join(missing) or f"all {len(set(named))} sources exist")
+        return 1 if missing else 0
     table = build_table([read_release(release, origin) for release, origin in origins.items()])
     if options.out:
         write_table(table, options.out)

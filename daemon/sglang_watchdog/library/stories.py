@@ -5,7 +5,7 @@
     12s        [TP0] Scheduler hit an exception: Traceback (most recent call last):
                | torch.OutOfMemoryError: CUDA out of memory.
     20s..40s/2s  [TP0] Decode batch. #running-req: 8, gen throughput (token/s): 900.0
-    20s..40s/1s  (sample gpu=0-3 power_w=250 power_limit_w=700)
+    20s..40s/1s  (sample gpu=0-3 power_w=250 power_limit_w=700 pids=4711/834)
     41s        (gap 30s..41s)
     90s        (watermark)
 
@@ -175,9 +175,15 @@ def _sample(gpu: int, values: Mapping[str, Any], at_s: float, number: int) -> Sa
     if "throttle" in plain:
         plain["throttle_reasons"] = tuple(str(plain.pop("throttle")).split(","))
     if "pids" in plain:
-        plain["processes"] = tuple(GpuProcess(pid=int(pid)) for pid in str(plain.pop("pids")).split(","))
+        plain["processes"] = tuple(_process(text) for text in str(plain.pop("pids")).split(",") if text != "none")
     _refuse(set(plain) - known, known | {"throttle", "pids"}, number)
     return Sample(at_s=at_s, gpu=gpu, extra=extra, **{"uuid": f"GPU-{gpu}", **plain})
+
+
+def _process(text: str) -> GpuProcess:
+    """`4711`, or `4711/834` for a process whose parent is 834."""
+    pid, _, parent = text.partition("/")
+    return GpuProcess(pid=int(pid), ppid=int(parent) if parent else None)
 
 
 def _refuse(unknown: set[str], known: set[str], number: int) -> None:

@@ -9,6 +9,8 @@ from typing import Final
 
 LOG_SERIES: Final[Mapping[str, str]] = {
     "running_requests": "requests on the last Decode line, summed over DP ranks",
+    "running_requests_most": "requests on the last Decode line of the fullest DP rank",
+    "running_requests_least": "requests on the last Decode line of the emptiest DP rank",
     "queue_requests": "requests waiting, from any batch line, summed over DP ranks",
     "decode_tokens_per_s": "gen throughput of a Decode line, summed over DP ranks",
     "kv_used_ratio": "0 to 1, KV slots in use (largest of the DP ranks)",

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from ..engine.settings import EngineSettings, FlagJudge
 from ..library.load import Loaded, load
 from ..model.finding import Coverage, Finding, Run
+from ..model.signature import Library
 from ..model.words import Severity
 from ..parse.zone import UnknownZone, Zone
 from ..sinks import encode
@@ -78,8 +80,14 @@ class Report:
         )
 
 
-def run_check(request: Request, version: str, *, on_bytes: Callable[[int], None] | None = None) -> Report:
-    """Read and judge.
+def run_check(
+    request: Request,
+    version: str,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+    flags: Callable[[Library], FlagJudge] | None = None,
+) -> Report:
+    """Read and judge; `flags` makes the judge of flags, which is triage's.
 
     Raises:
         UsageError: a zone, a time or the recording cannot be understood.
@@ -90,7 +98,10 @@ def run_check(request: Request, version: str, *, on_bytes: Callable[[int], None]
     messages += [fault.render() for fault in loaded.errors]
     samples = _samples(request.telemetry, messages)
     zone, how = _zone(request, inputs, samples)
-    judged = judge(inputs, loaded.library, zone=zone, samples=samples, until_s=_until(request, inputs, zone), on_bytes=on_bytes)
+    settings = EngineSettings(flag_judge=flags(loaded.library) if flags is not None else None)
+    judged = judge(
+        inputs, loaded.library, zone=zone, samples=samples, settings=settings, until_s=_until(request, inputs, zone), on_bytes=on_bytes
+    )
     messages += [source.fault for source in judged.sources if source.fault]
     messages += [f"signature {name}: {count} faults while judging" for name, count in sorted(judged.engine.faults.items())]
     snapshot = judged.engine.snapshot()

@@ -1,8 +1,9 @@
 """Unwraps what containers and the journal put around a server's lines.
 
-Docker's json-file, CRI (Kubernetes), journald as JSON and in its export form. Each splits long lines, so parts are joined;
-a joined line stands where its first part stands. The format is found from the lines themselves: the first line that has one
-decides, and a line that carries SGLang's prefix decides for plain.
+Docker's json-file, CRI (Kubernetes), journald as JSON and in its export form; and the heads that tools put before each line
+when they print logs. The former split long lines, so parts are joined; a joined line stands where its first part stands.
+The format is found from the lines themselves: the first line that has one decides, and a line that carries SGLang's prefix
+decides for plain.
 """
 
 import json
@@ -18,6 +19,9 @@ _CRI: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d
 _DOCKER: Final = re.compile(rb'\{"log":"|.*"stream":"std(?:out|err)"(?:,"attrs":\{[^}]*\})?,"time":"[^"]+"\}\r?$')
 _JOURNAL: Final = re.compile(rb'\{.*"(?:__REALTIME_TIMESTAMP|__CURSOR|_SYSTEMD_UNIT|MESSAGE)" ?: ?')
 _EXPORT: Final = re.compile(rb"__(?:CURSOR|REALTIME_TIMESTAMP)=")
+
+
+FORMATS: Final = ("plain", "docker", "cri", "journal", "export", "syslog", "compose", "stamped", "prefixed")
 
 
 @dataclass(slots=True)
@@ -59,7 +63,10 @@ class Unframer(Protocol):
 
 
 def detect(line: bytes) -> str | None:
-    """Return the format that a line shows: docker, cri, journal, export, plain (SGLang's own prefix), or None."""
+    """Return the format that a line shows, plain if it begins with SGLang's own prefix, or None if it shows none.
+
+    A head alone shows nothing: it counts if SGLang's prefix stands behind it.
+    """
     if _CRI.match(line):
         return "cri"
     if line.startswith(b"{"):
@@ -70,13 +77,33 @@ def detect(line: bytes) -> str | None:
         return "export"
     if PREFIX.match(line):
         return "plain"
-    return "docker" if line.endswith(b'"}') and _DOCKER.match(line) else None
+    if line.endswith(b'"}') and _DOCKER.match(line):
+        return "docker"
+    for name, head in _HEADS.items():
+        if (found := head.match(line)) and PREFIX.match(line[found.end() :]):
+            return name
+    return None
 
 
 def unframer(name: str) -> Unframer:
-    """Build the unframer of a format. Raises KeyError for a name that is none of docker, cri, journal, export."""
+    """Build the unframer of a format. Raises KeyError for a name that is none of FORMATS, or plain."""
+    if name in _HEADS:
+        return Headed(name)
     kinds: dict[str, type[Unframer]] = {"docker": Docker, "cri": Cri, "journal": Journal, "export": Export}
     return kinds[name]()
+
+
+# What `journalctl` and syslog, `docker compose logs`, `docker logs -t` and `kubectl logs --timestamps`/`--prefix` print before a
+# line. Kernel lines in a journal keep their head: it says whose they are.
+_HEADS: Final = {
+    "syslog": re.compile(
+        rb"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))"
+        rb" \S+ [^\s:\[]+\[\d+\]: ?"
+    ),
+    "compose": re.compile(rb"[\w.-]+ +\| ?"),
+    "stamped": re.compile(rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) "),
+    "prefixed": re.compile(rb"\[(?:pod/)?[\w.-]+(?:/[\w.-]+)+\] (?:(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) )?"),
+}
 
 
 class _Parts:
@@ -173,6 +200,26 @@ class Cri:
 
     def finish(self, out: Unwrapped) -> None:
         self._parts.finish(out)
+
+
+class Headed:
+    """A head before each line, as tools print it; a time in it is UTC or has its offset."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._head = _HEADS[name]
+        self._times = _Times()
+
+    def line(self, line: bytes, offset: int, number: int, out: Unwrapped) -> None:
+        head = self._head.match(line)
+        if head is None:
+            out.add(line, offset, number, None)
+            return
+        time = head.groupdict().get("time")
+        out.add(line[head.end() :], offset, number, self._times.read(time.decode("ascii")) if time else None)
+
+    def finish(self, out: Unwrapped) -> None:
+        """Nothing is ever held back."""
 
 
 def _journal_parts(entry: dict[str, object], message: bytes, offset: int, number: int, parts: _Parts, out: Unwrapped) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 # `desc:  12%|##   | 4/36 [00:02<00:16,  1.9it/s]`, and Hugging Face's `desc: 11% Completed | 1/9 [00:01<00:08, 1.1s/it]`.
 # No description holds quotes or braces: those belong to the text of users.
 DRAWING: Final = (
-    rb"(?P<desc>[^\r\n|\"'{}]{0,200}?)[ ]*\d{1,3}%(?:\|[^|\r\n]{0,400}\|| Completed \|) *"
+    rb"(?P<desc>[^\r\n|\"'{}]{0,200}?)[ ]{0,20}\d{1,3}%(?:\|[^|\r\n]{0,400}\|| Completed \|) *"
     rb"(?P<done>\d+)/(?P<total>\d+) \[(?P<elapsed>[\d:]+)<[^\]\r\n]{0,80}\]"
 )
 BAR: Final = re.compile(rb"(?:^|\r)" + DRAWING)

@@ -11,13 +11,13 @@ from typing import Final
 MASK: Final = "***"
 
 # Of the 368 fields of 0.5.11 it hits exactly api_key, admin_api_key and ssl_keyfile_password; a looser one hits 29 harmless.
-_SECRETIVE: Final = r"(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
+_SECRETIVE: Final = r"(?:key|secret|passw\w{0,20}|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
 _SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRETIVE}$")
 _SECRET_RECORD: Final = re.compile(r"(?i)_extra_config$")  # free-form JSON that may hold credentials of a storage
 
-_VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)|\{[^{}]*(?:\}|$)|[^\s,;)\]}'"]+)"""
+_VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z)|\{[^{}]*(?:\}|$)|[^\s,;)\]}'"]+)"""
 _QUOTE: Final = r"""\\?['"]"""
-_NAMED: Final = rf"(?:\b|_)(?:[\w-]*[_-])?{_SECRETIVE}"
+_NAMED: Final = rf"(?<![\w-])(?:[\w-]{{0,60}}[_-])?{_SECRETIVE}"  # bounded, as all repetitions here: a line may be long
 _SECRET_WORDS: Final = ("key", "secret", "passw*", "credential*", "token")
 _USER_WORDS: Final = ("text", "prompt", "content", "messages", "input_value", "arguments")
 
@@ -46,7 +46,9 @@ def _rule(words: tuple[str, ...], pattern: str, instead: str, *, then: tuple[str
 _QUOTED: Final = ("'", '"', "\\")
 _RULES: Final = (
     # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
-    _rule(("--",), rf"(?i)(--[\w-]*(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"),
+    _rule(
+        (*_SECRET_WORDS, "extra"), rf"(?i)((?<![\w-])--[\w-]{{0,60}}(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"
+    ),
     _rule(
         ("authorization",),
         rf"(?i)(\bauthorization(?:{_QUOTE})?\s*[:=,]\s*)(?:b?{_QUOTE})?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+",
@@ -56,8 +58,8 @@ _RULES: Final = (
     # name=value, 'name': 'value', x-api-key: value
     _rule(_SECRET_WORDS, rf"(?i)({_NAMED}(?:{_QUOTE})?\s*=\s*){_VALUE}", rf"\g<1>{MASK}", then=("=", " =", *_QUOTED)),
     _rule(_SECRET_WORDS, rf"(?i)({_NAMED}{_QUOTE}\s*[:,]\s*){_VALUE}", rf"\g<1>{MASK}", then=_QUOTED),
-    _rule(_SECRET_WORDS, rf"(?i)(\b(?:[\w-]+[_-]){_SECRETIVE}:\s+){_VALUE}", rf"\g<1>{MASK}", then=(":",)),
-    _rule(("extra_config",), rf"(?i)(\w+_extra_config(?:{_QUOTE})?\s*[=:]\s*){_VALUE}", rf"\g<1>{MASK}"),
+    _rule(_SECRET_WORDS, rf"(?i)((?<![\w-])(?:[\w-]{{1,60}}[_-]){_SECRETIVE}:\s{{1,9}}){_VALUE}", rf"\g<1>{MASK}", then=(":",)),
+    _rule(("extra_config",), rf"(?i)(\w{{1,60}}_extra_config(?:{_QUOTE})?\s*[=:]\s*){_VALUE}", rf"\g<1>{MASK}"),
     _rule(
         ("hf_", "sk-", "sk_", "pk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "nvapi-"),
         r"\b(?:hf_|sk-|sk_|pk_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|nvapi-)[\w-]{6,}",
@@ -71,7 +73,7 @@ _RULES: Final = (
     _rule(("?",), r"(https?://[^\s?'\"]+)\?[^\s'\"]*", rf"\g<1>?{MASK}"),
     _rule(
         ("rid",),
-        rf"\b((?:\w+_)?rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})",
+        rf"\b((?:\w{{1,60}}_)?rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})",
         rf"\g<1>\g<2>{MASK}",
         then=("=", ":", " ", "s", *_QUOTED),
     ),
@@ -83,13 +85,13 @@ _RULES: Final = (
     ),
     _rule(
         ("_ids", "embeds", "logprobs"),
-        rf"\b(\w*_ids|\w*embeds|\w*logprobs)((?:{_QUOTE})?\s*[=:]\s*)\[[^\]]*(?:\]|$)",
+        rf"\b(\w{{0,60}}(?:_ids|embeds|logprobs))((?:{_QUOTE})?\s*[=:]\s*)\[[^\]]*(?:\]|$)",
         rf"\g<1>\g<2>{MASK}",
     ),
     _rule(
         _USER_WORDS,
-        rf"\b((?:\w+_)?(?:text|prompt)|content|messages|input_value|arguments)((?:{_QUOTE})?\s*[=:]\s*)"
-        r"(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$))",
+        rf"\b((?:\w{{1,60}}_)?(?:text|prompt)|content|messages|input_value|arguments)((?:{_QUOTE})?\s*[=:]\s*)"
+        r"(?:\[.*|\{.*|'(?:[^'\\]|\\.)*(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z))",
         rf"\g<1>\g<2>{MASK}",
         then=("=", ":", " =", " :", *_QUOTED),
     ),

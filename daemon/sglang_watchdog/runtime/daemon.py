@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 from watchfiles import awatch
 
+from ..engine.settings import FlagJudge
 from ..library.load import Loaded, load
 from ..model.finding import Change
 from ..model.observation import Gap, GpuEvent, Observation, Opened, Sample, Watermark
@@ -33,7 +34,7 @@ from ..sources.hints import Hints
 from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
 from .clock import LogClock, WallClock
-from .feeds import Feed, GpuFeed, gpu_feed, log_feeds
+from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed
 from .plan import Plan, ServerPlan
 from .supervise import supervised
 from .systemd import Notifier
@@ -71,12 +72,14 @@ class Daemon:
         tokens: TokenStore,
         say: Callable[[str], None] = lambda _: None,
         on_changes: Callable[[list[Change]], None] | None = None,
+        flags: Callable[[Library], FlagJudge] | None = None,
     ) -> None:
         self.plan = plan
         self._version = version
         self._tokens = tokens
         self._say = say
         self._on_changes = on_changes
+        self._flags = flags
         self._loaded: Loaded = self._load()
         self.library: Library = self._loaded.library
         self._patterns: PatternSet = compile_patterns(self.library, "auto")
@@ -126,6 +129,9 @@ class Daemon:
                 asyncio.create_task(self._housekeeping(systemd), name="housekeeping"),
                 *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
             ]
+            if self.plan.clock == "wall":
+                is_only = len(self.plan.servers) == 1
+                tasks += [asyncio.create_task(self._watch_processes(one, is_only=is_only), name="processes") for one in self.plan.servers]
             if self.plan.signatures.folders:
                 tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
@@ -244,7 +250,8 @@ class Daemon:
         self._gpu_feed = gpu_feed(self.plan)
 
     def _watch(self, server: ServerPlan, sources: dict[str, ResumeAt]) -> ServerWatch:
-        started = replace(server.engine, daemon_started_s=self.ledger.first_started_s)
+        judge = self._flags(self.library) if self._flags is not None else None
+        started = replace(server.engine, daemon_started_s=self.ledger.first_started_s, flag_judge=judge)
         zone = server.zone or machine_zone()
         clock = LogClock() if self.plan.clock == "log" else WallClock()
         return ServerWatch(
@@ -258,6 +265,17 @@ class Daemon:
                 await self._inbox.put(Item(feed.server, feed.name, event))
 
         await supervised(f"source {feed.name}", once, lambda why: self._inbox_gap(feed.name, feed.server, why))
+
+    async def _watch_processes(self, server: ServerPlan, *, is_only: bool) -> None:
+        """A killed server prints nothing: its processes tell."""
+        source = process_feed(server, is_only=is_only)
+
+        async def once() -> None:
+            async for event in source.events():
+                if not isinstance(event, Watermark):
+                    await self._inbox.put(Item(server.name, source.name, event))
+
+        await supervised(source.name, once, lambda _: None)
 
     async def _sample(self, feed: GpuFeed) -> None:
         async def put(observation: Observation) -> None:
@@ -306,7 +324,7 @@ class Daemon:
 
     def _keep(self, event: Sample | GpuEvent | Gap) -> None:
         """Write to the recording; a full disk ends the recording and nothing else."""
-        assert self._recorder is not None  # noqa: S101 - the caller asked
+        assert self._recorder is not None
         try:
             self._recorder.write(event)
         except OSError as error:

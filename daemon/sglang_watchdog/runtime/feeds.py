@@ -4,28 +4,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from ..model.observation import Observation
-from ..sources.container import docker_log, pod_log_pattern
-from ..sources.follow import TailSource
-from ..sources.globs import GlobSource, has_pattern
+from ..sources.globs import GlobSource
 from ..sources.hints import Hints
-from ..sources.journal import JournalQuery, JournalSource
-from ..sources.kernel import KernelSource
 from ..sources.nvml_sampler import NvmlSampler
-from ..sources.position import JournalPosition, KernelPosition, TailPosition
-from ..sources.stdin import StdinSource
+from ..sources.places import ByteSource, open_place
+from ..sources.process import Launcher, ProcessSource, ProcessTable
 from ..sources.telemetry_replay import TelemetryReplay
 from .plan import Plan, ServerPlan
 from .watch import ResumeAt
 
 Put = Callable[[Observation], Awaitable[None]]
-
-
-class LogSource(Protocol):
-    """What every byte source offers."""
-
-    def events(self) -> AsyncIterator[Any]: ...
 
 
 @dataclass(slots=True)
@@ -35,7 +26,7 @@ class Feed:
     name: str
     server: str
     kind: str
-    source: LogSource
+    source: ByteSource
     resume: ResumeAt
 
     def events(self) -> AsyncIterator[Any]:
@@ -53,41 +44,32 @@ class GpuFeed(Protocol):
 
 
 def log_feeds(server: ServerPlan, known: Mapping[str, ResumeAt], hints: Hints) -> list[Feed]:
-    """The feeds of a server's logs, each taken up where its current run began."""
+    """The feeds of a server's logs, each taken up where its current run began. Raises BadPlace."""
+    positions = {name: at.position for name, at in known.items() if at.position is not None}
     feeds = []
     for one in server.logs:
+        source = open_place(one.name, one.where, known=positions, hints=hints)
         resume = known.get(one.name, ResumeAt(None))
-        kind, source = _open(one.name, one.where, known, hints)
-        feeds.append(Feed(one.name, server.name, kind, source, resume))
+        feeds.append(Feed(one.name, server.name, _kind(source), source, resume))
     return feeds
 
 
-def _open(name: str, where: str, known: Mapping[str, ResumeAt], hints: Hints) -> tuple[str, LogSource]:
-    """The kind of a place and the source that reads it."""
-    scheme, _, rest = where.partition(":")
-    position = known[name].position if name in known else None
-    tail = position if isinstance(position, TailPosition) else None
-    if where == "-":
-        return "stdin", StdinSource(name)
-    if scheme == "journal":
-        return "journal", JournalSource(name, _query(rest), resume=position if isinstance(position, JournalPosition) else None)
-    if scheme == "kmsg":
-        kernel = position if isinstance(position, KernelPosition | JournalPosition) else None
-        return "kernel", KernelSource(name, resume=kernel)
-    if scheme == "docker":
-        return "docker", TailSource(name, lambda: docker_log(rest), resume=tail, hints=hints)
-    if scheme == "cri" or has_pattern(where):
-        places = {name: at.position for name, at in known.items() if isinstance(at.position, TailPosition)}
-        pattern = where if scheme != "cri" else rest if "*" in rest or rest.startswith("/") else pod_log_pattern(rest)
-        return "files", GlobSource(name, pattern, resume=places, hints=hints)
-    return "file", TailSource(name, where, resume=tail, hints=hints)
+def _kind(source: ByteSource) -> str:
+    return "files" if isinstance(source, GlobSource) else source.status().kind
 
 
-def _query(text: str) -> JournalQuery:
-    """journal:UNIT, journal:id=IDENTIFIER."""
-    if text.startswith("id="):
-        return JournalQuery(identifier=text.removeprefix("id="))
-    return JournalQuery(unit=text)
+def process_feed(server: ServerPlan, *, is_only: bool) -> ProcessSource:
+    """The processes of a server: its launcher by pid or port, any launcher where the server is the only one."""
+    port = urlsplit(server.url).port if server.url else None
+    pid = server.pid
+
+    def selects(launcher: Launcher) -> bool:
+        if port is not None:
+            return launcher.port == port
+        return launcher.pid == pid if pid is not None else is_only
+
+    name = f"{server.name}/processes"
+    return ProcessSource(name, ProcessTable(source=name, selects=selects), asks=lambda: server.probe)
 
 
 def gpu_feed(plan: Plan) -> GpuFeed | None:

@@ -12,13 +12,17 @@ from ..config.about import version
 from ..config.faults import render_all
 from ..config.layers import configuration_files, configure
 from ..config.settings import Settings
+from ..engine.settings import FlagJudge
 from ..model.finding import Change, FindingChanged, LineEvidence
+from ..model.signature import Library
 from ..model.words import State
 from ..parse.zone import UnknownZone, Zone
 from ..sinks.web.security import OpenBindRefused
 from ..sinks.web.tokens import TokenScope, TokenStore, make
+from ..sources.places import SCHEMES, BadPlace
 from . import logging
 from .daemon import Daemon, PortTakenError
+from .discovery import discover
 from .plan import Plan, ServerPlan
 from .planning import BadPlanError, log_plans, plan_of, tokens_of
 
@@ -33,7 +37,7 @@ class Refused(Exception):
     """The daemon cannot start here."""
 
 
-def start(options: argparse.Namespace, *, is_colour: bool) -> int:
+def start(options: argparse.Namespace, *, is_colour: bool, flags: Callable[[Library], FlagJudge] | None = None) -> int:
     """Run until told to stop; the exit code."""
     logging.configure(verbose=options.verbose)
     settings = _settings(options)
@@ -51,11 +55,11 @@ def start(options: argparse.Namespace, *, is_colour: bool) -> int:
     if not tokens and not settings.needs_token:
         own, token = make("local", [TokenScope.WRITE])
         tokens = [token]
-    daemon_options: dict[str, Any] = {"on_changes": printer(is_colour) if options.print_findings else None}
+    daemon_options: dict[str, Any] = {"on_changes": printer(is_colour) if options.print_findings else None, "flags": flags}
     try:
         daemon = Daemon(plan, version(), tokens=TokenStore(tokens), say=_sayer(plan, own), **daemon_options)
         asyncio.run(daemon.run())
-    except OpenBindRefused as fault:
+    except (OpenBindRefused, BadPlace) as fault:
         raise BadConfiguration(str(fault)) from None
     except PortTakenError as fault:
         raise Refused(f"{fault}; choose another with --listen, or --next-free-port") from None
@@ -116,16 +120,14 @@ def _state_dir(options: argparse.Namespace, *, named: bool) -> str | None:
 def _servers(options: argparse.Namespace, settings: Settings) -> tuple[ServerPlan, ...]:
     """The logs of the command line as one server; without any, the servers that run here."""
     if options.logs:
-        places = [where if where == "-" or where.split(":", 1)[0] in _SCHEMES else str(Path(where).absolute()) for where in options.logs]
+        places = [where if where == "-" or where.split(":", 1)[0] in SCHEMES else str(Path(where).absolute()) for where in options.logs]
         return (ServerPlan(name="sglang", logs=log_plans("sglang", places, alone=True), zone=_zone(options.timezone)),)
     if settings.servers:
         return ()
-    from .discovery import discover
-
     return discover()
 
 
-_SCHEMES: Final = frozenset({"journal", "docker", "cri", "kmsg"})
+
 
 
 def _zone(text: str | None) -> Zone | None:

@@ -9,7 +9,7 @@ from typing import Any
 from ..engine.engine import Engine
 from ..engine.runs import RunState
 from ..model.finding import Change
-from ..model.observation import Gap, Observation, Opened, Sample, Tally, Watermark
+from ..model.observation import Gap, Observation, Opened, Probe, ProcessSeen, Sample, Tally, Watermark
 from ..model.signature import Library
 from ..parse.zone import Zone
 from ..scan.patterns import PatternSet
@@ -153,6 +153,8 @@ class ServerWatch:
             # No driver, a hung one, a missing recording: the log must not wait for samples that do not come.
             self._samples_come = False
             return self.engine.feed(observation) + self.engine.withdraw(observation.source)
+        if isinstance(observation, ProcessSeen | Probe):
+            return self.engine.feed(observation) + self.engine.withdraw(observation.source)  # rare, and no log line waits for it
         at_s = getattr(observation, "at_s", None)
         if isinstance(observation, Sample) and not self._samples_come:
             self._samples_come = True

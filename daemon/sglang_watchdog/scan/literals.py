@@ -113,20 +113,65 @@ def _inner_clauses(kind: Any, value: Any, any_case: bool) -> Iterable[Clause]:
 
 
 def is_anchored(pattern: Pattern) -> bool:
-    """Whether a pattern can match nowhere but at the start of a message, where users cannot write."""
+    """Whether a pattern can match nowhere but at the start of a message, where users cannot write.
+
+    `^(?:[^"]{0,80}kernel: )?NVRM` is not: what it lets pass before its first fixed letter may hold a sentence.
+    """
     if pattern.starts:
         return True
-    return pattern.regex is not None and _begins(_parser.parse(pattern.regex, re.ASCII))
+    if pattern.regex is None:
+        return False
+    return _begins(_parser.parse(pattern.regex, re.ASCII), at_start=False) is not None
 
 
-def _begins(sequence: Iterable[Any]) -> bool:
+def _begins(sequence: Iterable[Any], *, at_start: bool) -> bool | None:
+    """Follow a sequence to its first fixed letter: True if it was met behind ^, False if the end was, None if neither."""
     for kind, value in sequence:
         if kind is op.AT:
-            return value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING)
-        if kind is op.SUBPATTERN:
-            return _begins(value[3])
-        return kind is op.BRANCH and all(_begins(branch) for branch in value[1])
+            at_start = at_start or value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING)
+        elif kind is op.LITERAL:
+            return True if at_start else None
+        elif kind is op.SUBPATTERN:
+            inner = _begins(value[3], at_start=at_start)
+            if inner is not False:
+                return inner
+            at_start = at_start or _holds_start(value[3])
+        elif kind is op.BRANCH:
+            told = [_begins(branch, at_start=at_start) for branch in value[1]]
+            if None in told:
+                return None
+            if all(told):
+                return True
+        elif kind in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
+            inner = _begins(value[2], at_start=at_start)
+            if inner is None:
+                return None
+            if inner and value[0] > 0:
+                return True
+        elif not at_start or _matches_space(kind, value):
+            return None
     return False
+
+
+def _holds_start(sequence: Iterable[Any]) -> bool:
+    return any(kind is op.AT and value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING) for kind, value in sequence)
+
+
+def _matches_space(kind: Any, value: Any) -> bool:
+    """Whether one item may match a blank, so that a repetition of it passes over words."""
+    if kind is not op.IN:
+        return kind in (op.ANY, op.NOT_LITERAL)
+    is_negated = any(part[0] is op.NEGATE for part in value)
+    return any(_holds_space(part) for part in value if part[0] is not op.NEGATE) != is_negated
+
+
+def _holds_space(part: Any) -> bool:
+    kind, value = part
+    if kind is op.LITERAL:
+        return bool(value == 32)
+    if kind is op.RANGE:
+        return bool(value[0] <= 32 <= value[1])
+    return value in (op.CATEGORY_SPACE, op.CATEGORY_NOT_WORD, op.CATEGORY_NOT_DIGIT)
 
 
 def _cheapest(clauses: Sequence[Clause]) -> Clause:

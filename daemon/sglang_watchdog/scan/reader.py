@@ -24,6 +24,8 @@ from .patterns import DECODE, TRACEBACK, Compiled, PatternSet
 from .tracebacks import Tracebacks
 
 _QUOTED: Final = 2000  # characters
+_MATCHED: Final = 16 * 1024  # bytes of a message that patterns see: two `.*` in one regex take the square of it
+_QUOTE: Final = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z)""")
 
 
 @dataclass(slots=True)
@@ -285,12 +287,12 @@ class TextReader:
         return ()
 
     def _matchable(self, text: Text, start: int, record: Record) -> _Line:
-        message = record.message.decode("utf-8", "replace")
-        texts = (message, record.inner.decode("utf-8", "replace")) if record.inner else (message,)
+        message = _decoded(record.message)
+        texts = (message, _decoded(record.inner)) if record.inner else (message,)
         if record.form in (Form.SGLANG, Form.UVICORN):
             return _Line(record, record.stamp, record.rank, texts, ())
         if text.may_be_odd(start, record) and (odd := split_odd(record.text)) is not None:
-            guessed = tuple(guess.decode("utf-8", "replace") for guess in odd.messages)
+            guessed = tuple(map(_decoded, odd.messages))
             return _Line(record, odd.stamp or record.stamp, odd.rank, guessed, texts, is_odd=True)
         return _Line(record, record.stamp, record.rank, (), texts)
 
@@ -303,7 +305,7 @@ class TextReader:
             if joined is not None:
                 header, rank = joined.header, joined.rank
         position = text.lines.position(start)
-        quoted = _cut(line.record.text.decode("utf-8", "replace")) if line.is_clean else self._quote(line.record.text)
+        quoted = _cut(_decoded(line.record.text)) if line.is_clean else self._quote(line.record.text)
         for one, captures in hits:
             self._out.append(
                 Hit(
@@ -325,23 +327,37 @@ class TextReader:
         return _cut(self._redact(text[: 4 * _QUOTED].decode("utf-8", "replace")))
 
     def _match(self, one: Compiled, message: str, line: _Line) -> Mapping[str, str] | None:
-        """Match a message, with the captures of its redacted form. What a user wrote is no match for a pattern anywhere."""
+        """Match a message, with the captures of its redacted form.
+
+        A pattern that may stand anywhere must match without what users wrote: what redaction cuts, and quoted sentences.
+        """
         captures = one.match(message)
-        if captures is None or (one.is_anchored and not captures) or self._is_clean(line):
-            return captures
-        seen = one.match(self._redact(message))
-        return {} if seen is None and one.is_anchored else seen
+        if captures is None:
+            return None
+        if one.is_anchored:
+            return captures if not captures or self._is_clean(line) else one.match(self._redact(message)) or {}
+        clean = message if self._is_clean(line) else self._redact(message)
+        bare = _QUOTE.sub(_without_sentence, clean)
+        return captures if bare == message else one.match(bare)
 
     def _is_clean(self, line: _Line) -> bool:
         """Whether redaction leaves a record as it is."""
         if line.is_clean is None:
-            whole = line.record.text.decode("utf-8", "replace")
+            whole = _decoded(line.record.text)
             line.is_clean = self._redact(whole) == whole
         return line.is_clean
 
     def _count_odd(self) -> None:
         self.counts.odd += 1
         self.counts.sglang += 1
+
+
+def _without_sentence(quote: re.Match[str]) -> str:
+    return "''" if any(map(str.isspace, quote[0])) else quote[0]
+
+
+def _decoded(message: bytes) -> str:
+    return message[:_MATCHED].decode("utf-8", "replace")
 
 
 def _cut(text: str) -> str:

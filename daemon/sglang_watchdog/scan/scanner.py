@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..model.observation import LogObservation, Opened, Position, Tally
 from ..model.signature import Library
-from ..parse.framing import LONGEST_LINE, Unframer, Unwrapped, detect, unframer
+from ..parse.framing import FORMATS, LONGEST_LINE, Unframer, Unwrapped, detect, unframer
 from ..parse.record import PREFIX, PREFIXED_LINE, is_request_log, without_noise
 from ..parse.stamp import StampReader
 from ..parse.zone import Zone, measured
@@ -18,11 +18,10 @@ from .patterns import PatternSet, compile_patterns
 from .reader import ReleaseTable, TextReader
 
 _UNDECIDED_LINES = 500  # lines without a sign of any format before a source counts as plain for good
-FORMATS = ("auto", "plain", "docker", "cri", "journal", "export")
 
 
 class Scanner:
-    """Reads one source. `format` is one of FORMATS, `engine` one of auto, hyperscan, re2, plain.
+    """Reads one source. `format` is auto or one of framing.FORMATS, `engine` one of auto, hyperscan, re2, plain.
 
     Raises:
         ValueError: unknown format or engine, with the names that would do.
@@ -38,8 +37,8 @@ class Scanner:
         engine: str = "auto",
         patterns: PatternSet | None = None,
     ) -> None:
-        if format not in FORMATS:
-            raise ValueError(f"no log format called {format!r}: choose one of {', '.join(FORMATS)}")
+        if format not in ("auto", *FORMATS):
+            raise ValueError(f"no log format called {format!r}: choose one of auto, {', '.join(FORMATS)}")
         self.source = source
         self._format = "" if format == "auto" else format
         self._unframer: Unframer | None = unframer(format) if format not in ("auto", "plain") else None

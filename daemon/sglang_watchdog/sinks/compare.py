@@ -17,7 +17,8 @@ def runs(
     findings_a: Iterable[Mapping[str, Any]] = (),
     findings_b: Iterable[Mapping[str, Any]] = (),
 ) -> Document:
-    """Everything that differs, by name; what is equal is left out. A name that only one run has is null in the other."""
+    """Everything that differs, by name; what is equal is left out. A name that only one run has is null in the
+    other."""
     by_signature_a = {each["signature"]: each for each in findings_a}
     by_signature_b = {each["signature"]: each for each in findings_b}
     return {
@@ -25,17 +26,11 @@ def runs(
         "b": b["id"],
         "sglang_version": differences(a["sglang_version"], b["sglang_version"]),
         "args": differences(a["args"], b["args"]),
-        "facts": differences(
-            {each["name"]: each["value"] for each in facts_a}, {each["name"]: each["value"] for each in facts_b}
-        ),
+        "facts": differences({each["name"]: each["value"] for each in facts_a}, {each["name"]: each["value"] for each in facts_b}),
         "timings_s": differences(a["timings_s"], b["timings_s"]),
         "load": differences(a["load"], b["load"]),
-        "findings_only_a": [
-            _brief(each) for name, each in sorted(by_signature_a.items()) if name not in by_signature_b
-        ],
-        "findings_only_b": [
-            _brief(each) for name, each in sorted(by_signature_b.items()) if name not in by_signature_a
-        ],
+        "findings_only_a": [_brief(each) for name, each in sorted(by_signature_a.items()) if name not in by_signature_b],
+        "findings_only_b": [_brief(each) for name, each in sorted(by_signature_b.items()) if name not in by_signature_a],
     }
 
 
@@ -49,13 +44,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Document]:
 
 
 def _ratio(a: Any, b: Any) -> float | None:
-    if (
-        isinstance(a, bool)
-        or isinstance(b, bool)
-        or not isinstance(a, int | float)
-        or not isinstance(b, int | float)
-        or a == 0
-    ):
+    if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, int | float) or not isinstance(b, int | float) or a == 0:
         return None
     return round(b / a, 4)
 

@@ -58,18 +58,14 @@ def evidence(document: Mapping[str, Any]) -> Evidence:
                 n=document["n"],
             )
         case "fact":
-            return FactEvidence(
-                name=document["name"], value=document["value"], source=document["source"], line=document["line"]
-            )
+            return FactEvidence(name=document["name"], value=document["value"], source=document["source"], line=document["line"])
     raise ValueError(f"unknown kind of evidence: {document['kind']!r}")
 
 
 def _pointer(document: Mapping[str, Any] | None) -> LineEvidence | None:
     if document is None:
         return None
-    return LineEvidence(
-        source=document["source"], line=document["line"], offset=document["offset"], text=document["text"]
-    )
+    return LineEvidence(source=document["source"], line=document["line"], offset=document["offset"], text=document["text"])
 
 
 def finding(document: Mapping[str, Any], *, historic: bool = False) -> Finding:

@@ -1,4 +1,5 @@
-"""What the product says as JSON: one explicit function for each type, the same for `check`, the API, the ledger and the stream.
+"""What the product says as JSON: one explicit function for each type, the same for `check`, the API, the ledger and the
+stream.
 
 Byte for byte deterministic: keys in a fixed order, mappings sorted by name, times RFC 3339 UTC (whole seconds, or
 milliseconds when there is a fraction), None as null, no NaN. Nothing here knows HTTP or files.
@@ -32,7 +33,8 @@ _LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999
 
 
 def time(at_s: float | None) -> str | None:
-    """Unix seconds as RFC 3339 UTC, rounded to the millisecond; None for None and for what is no time (NaN, infinity)."""
+    """Unix seconds as RFC 3339 UTC, rounded to the millisecond; None for None and for what is no time (NaN,
+    infinity)."""
     if at_s is None or not math.isfinite(at_s):
         return None
     at_ms = min(max(round(at_s * 1000), _FIRST_MS), _LAST_MS)
@@ -100,7 +102,8 @@ def _pointer(line: LineEvidence | None) -> Document | None:
 
 
 def finding(item: Finding) -> Document:
-    """Acknowledgement and silence are not part of it: they belong to the people, not to the evidence (see `overlay`)."""
+    """Acknowledgement and silence are not part of it: they belong to the people, not to the evidence (ledger_reads.py
+    adds them)."""
     return {
         "id": item.id,
         "signature": item.signature,
@@ -188,9 +191,7 @@ def gap(item: Gap) -> Document:
     }
 
 
-def source(
-    name: str, *, format: str, lines: int, bytes: int, sglang_lines: int, timezone: str, gaps: Iterable[Gap] = ()
-) -> Document:
+def source(name: str, *, format: str, lines: int, bytes: int, sglang_lines: int, timezone: str, gaps: Iterable[Gap] = ()) -> Document:
     return {
         "name": name,
         "format": format,

@@ -26,9 +26,7 @@ def copy_to_memory(disk: sqlite3.Connection, memory: sqlite3.Connection) -> int:
             (_MEMORY_FINDINGS,),
         ).fetchall(),
     )
-    _insert(
-        memory, "runs", disk.execute("SELECT * FROM runs ORDER BY opened_id DESC LIMIT ?", (_MEMORY_RUNS,)).fetchall()
-    )
+    _insert(memory, "runs", disk.execute("SELECT * FROM runs ORDER BY opened_id DESC LIMIT ?", (_MEMORY_RUNS,)).fetchall())
     row = disk.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
     last = 0 if row is None else int(row[0])
     continue_after(memory, last)
@@ -42,8 +40,8 @@ def continue_after(memory: sqlite3.Connection, last: int) -> None:
 
 
 def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int, *, was_copied: bool) -> int:
-    """Write everything newer than change `last` in one transaction. Returns how many changes that were. `was_copied`: the
-    memory began as a copy of this disk, so that what it lacks was deleted meanwhile; else it only adds.
+    """Write everything newer than change `last` in one transaction. Returns how many changes that were. `was_copied`:
+    the memory began as a copy of this disk, so that what it lacks was deleted meanwhile; else it only adds.
 
     Raises:
         sqlite3.Error: the disk still cannot be written; nothing was.
@@ -54,9 +52,7 @@ def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int
         _insert(disk, "changes", changes)
         continue_after(
             disk,
-            int(
-                memory.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'changes'").fetchone()[0]
-            ),
+            int(memory.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'changes'").fetchone()[0]),
         )
         for table in ("findings", "runs"):
             _insert(disk, table, memory.execute(f"SELECT * FROM {table} WHERE change_id > ?", (last,)).fetchall())  # noqa: S608
@@ -70,6 +66,11 @@ def copy_to_disk(memory: sqlite3.Connection, disk: sqlite3.Connection, last: int
             disk.rollback()
         raise
     return len(changes)
+
+
+def bound(memory: sqlite3.Connection) -> None:
+    """Forget the oldest changes beyond what memory is meant to hold."""
+    memory.execute("DELETE FROM changes WHERE id <= (SELECT max(id) FROM changes) - ?", (MEMORY_CHANGES,))
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:

@@ -1,4 +1,5 @@
-"""Opens the ledger's file, and moves aside what is no ledger of ours or is damaged, so that the daemon always starts."""
+"""Opens the ledger's file, and moves aside what is no ledger of ours or is damaged, so that the daemon always
+starts."""
 
 import os
 import sqlite3
@@ -42,17 +43,15 @@ def open_writer(
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A reading connection. On a read-only file system the side files of WAL cannot be made: then the main file is read as
-    it stands.
+    """A reading connection. On a read-only file system the side files of WAL cannot be made: then the main file is read
+    as it stands.
 
     Raises:
         sqlite3.Error: it cannot be read.
     """
     failure: sqlite3.Error | None = None
     for mode in ("mode=ro", "mode=ro&immutable=1"):
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
-        )
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None)
         try:
             connection.execute("PRAGMA busy_timeout=5000")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -100,13 +99,9 @@ def _examine(connection: sqlite3.Connection, path: Path, newest: int) -> None:
         return
     owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
     if owner != APPLICATION_ID:
-        raise _NotUsable(
-            "foreign", f"it is an SQLite file with application id {owner:#x}, not a ledger of this program"
-        )
+        raise _NotUsable("foreign", f"it is an SQLite file with application id {owner:#x}, not a ledger of this program")
     if version(connection) > newest:
-        raise _NotUsable(
-            "newer", f"its schema version {version(connection)} is newer than {newest}, which this release knows"
-        )
+        raise _NotUsable("newer", f"its schema version {version(connection)} is newer than {newest}, which this release knows")
     first = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if first != "ok":
         raise _NotUsable("damaged", first)

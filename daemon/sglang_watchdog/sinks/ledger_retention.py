@@ -14,27 +14,20 @@ class Retention:
 
 def used_bytes(connection: sqlite3.Connection) -> int:
     """Bytes that hold something; free pages are not counted."""
-    pages, free, size = (
-        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-        for name in ("page_count", "freelist_count", "page_size")
-    )
+    pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size"))
     return (pages - free) * size
 
 
 def forget(connection: sqlite3.Connection, retention: Retention, *, now_s: float) -> int:
     """Delete what is too old, then the oldest tenths until the size fits. Returns the number of changes deleted."""
     deleted = _forget_before(connection, now_s - retention.age_s)
-    connection.execute(
-        "DELETE FROM dead_letters WHERE id <= (SELECT max(id) FROM dead_letters) - ?", (retention.dead_letters,)
-    )
+    connection.execute("DELETE FROM dead_letters WHERE id <= (SELECT max(id) FROM dead_letters) - ?", (retention.dead_letters,))
     connection.execute(
         "DELETE FROM silences WHERE ends < ? AND id NOT IN (SELECT id FROM silences ORDER BY opened_id DESC LIMIT ?)",
         (now_s, retention.silences),
     )
     while used_bytes(connection) > retention.size_bytes:
-        cut = connection.execute(
-            "SELECT recorded FROM changes ORDER BY id LIMIT 1 OFFSET (SELECT count(*) / 10 FROM changes)"
-        ).fetchone()
+        cut = connection.execute("SELECT recorded FROM changes ORDER BY id LIMIT 1 OFFSET (SELECT count(*) / 10 FROM changes)").fetchone()
         step = 0 if cut is None else _forget_oldest_tenth(connection, float(cut[0]))
         if step == 0:  # only what is open is left
             break
@@ -43,9 +36,7 @@ def forget(connection: sqlite3.Connection, retention: Retention, *, now_s: float
 
 
 def _forget_oldest_tenth(connection: sqlite3.Connection, recorded_s: float) -> int:
-    deleted = connection.execute(
-        "DELETE FROM changes WHERE id <= (SELECT min(id) FROM changes) + (SELECT count(*) / 10 FROM changes)"
-    ).rowcount
+    deleted = connection.execute("DELETE FROM changes WHERE id <= (SELECT min(id) FROM changes) + (SELECT count(*) / 10 FROM changes)").rowcount
     _forget_closed(connection, recorded_s)
     return deleted
 

@@ -61,9 +61,11 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the file to the newest version, each step in a transaction of its own; an interrupted step leaves no trace."""
+    """Bring the file to the newest version, each step in a transaction of its own; an interrupted step leaves no
+    trace."""
     for step in range(version(connection), len(migrations)):
-        script = f"BEGIN IMMEDIATE;{migrations[step]};PRAGMA user_version={step + 1};PRAGMA application_id={APPLICATION_ID};COMMIT;"
+        marks = f"PRAGMA user_version={step + 1};PRAGMA application_id={APPLICATION_ID}"
+        script = f"BEGIN IMMEDIATE;{migrations[step]};{marks};COMMIT;"
         try:
             connection.executescript(script)
         except sqlite3.Error:
@@ -73,9 +75,9 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIO
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Settings of every connection. NORMAL in WAL: a crash of the machine may lose the newest transactions, whole and in
-    order, never damages the file; a crash of the daemon loses nothing. Positions are in the same transaction, so what is
-    lost is read again."""
+    """Settings of every connection. NORMAL in WAL: a crash of the machine may lose the newest transactions, whole and
+    in order, never damages the file; a crash of the daemon loses nothing. Positions are in the same transaction, so
+    what is lost is read again."""
     connection.execute("PRAGMA busy_timeout=5000")
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")

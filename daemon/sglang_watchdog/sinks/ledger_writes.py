@@ -1,7 +1,7 @@
 """What the ledger's writer does inside one transaction: changes appended, projections moved, notifications queued.
 
-Whether something is new is decided by what the ledger holds, not by what the engine remembers: after a restart the engine
-reads the current run again and reports its findings anew, and they must not open twice.
+Whether something is new is decided by what the ledger holds, not by what the engine remembers: after a restart the
+engine reads the current run again and reports its findings anew, and they must not open twice.
 """
 
 import json
@@ -15,13 +15,14 @@ from ..model.words import Phase, State
 from . import decode, encode
 from .state import OPEN
 
-UNFOLDED: Final = '"explained_by":null'   # as it stands in a document; in quoted text the quotes are escaped
+UNFOLDED: Final = '"explained_by":null'  # as it stands in a document; in quoted text the quotes are escaped
 _OVER: Final = frozenset({Phase.STOPPED.value, Phase.CRASHED.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One change as it stands in the ledger; `doc` is its JSON text, `was` and `state` are None and equal where nothing moved."""
+    """One change as it stands in the ledger; `doc` is its JSON text, `was` is None for something new, and
+    equals `state` where only the evidence grew."""
 
     id: int
     kind: str  # finding, run, acknowledgement, silence
@@ -31,7 +32,7 @@ class Recorded:
     was: str | None
     state: str
     doc: str
-    was_unfolded: bool = False             # a firing finding whose cause does not speak for it any more
+    was_unfolded: bool = False  # a firing finding whose cause does not speak for it any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,12 @@ def horizon(connection: sqlite3.Connection) -> Horizon:
     return Horizon({str(server): float(at_s) for server, at_s in rows})
 
 
+def first_start(connection: sqlite3.Connection, now_s: float) -> float:
+    """When a daemon first wrote this ledger; from now on, now."""
+    connection.execute("INSERT INTO meta (name, value) VALUES ('first_started', ?) ON CONFLICT DO NOTHING", (repr(now_s),))
+    return float(connection.execute("SELECT value FROM meta WHERE name = 'first_started'").fetchone()[0])
+
+
 def write_changes(
     connection: sqlite3.Connection,
     changes: Sequence[Change],
@@ -131,9 +138,7 @@ def write_changes(
     return tuple(recorded)
 
 
-def write_finding(
-    connection: sqlite3.Connection, change: FindingChanged, *, now_s: float, past: Horizon
-) -> Recorded | None:
+def write_finding(connection: sqlite3.Connection, change: FindingChanged, *, now_s: float, past: Horizon) -> Recorded | None:
     """Returns None if the ledger knew it already."""
     finding = change.finding
     row = connection.execute("SELECT state, doc, at, historic FROM findings WHERE id = ?", (finding.id,)).fetchone()
@@ -159,10 +164,10 @@ def write_finding(
     )
     historic = finding.historic if row is None else bool(row[3]) and finding.historic
     connection.execute(
-        "INSERT INTO findings (id, opened_id, change_id, server, run, signature, topic, severity, state, first_seen, last_seen,"
-        " at, gpus, closed, historic, doc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-        " ON CONFLICT (id) DO UPDATE SET change_id=excluded.change_id, severity=excluded.severity, topic=excluded.topic,"
-        " state=excluded.state, first_seen=excluded.first_seen, last_seen=excluded.last_seen,"
+        "INSERT INTO findings (id, opened_id, change_id, server, run, signature, topic, severity, state, first_seen,"
+        " last_seen, at, gpus, closed, historic, doc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+        " ON CONFLICT (id) DO UPDATE SET change_id=excluded.change_id, severity=excluded.severity,"
+        " topic=excluded.topic, state=excluded.state, first_seen=excluded.first_seen, last_seen=excluded.last_seen,"
         " at=excluded.at, gpus=excluded.gpus, closed=excluded.closed,"
         " historic=excluded.historic, doc=excluded.doc",
         (
@@ -232,9 +237,7 @@ def write_run(connection: sqlite3.Connection, change: RunChanged, *, now_s: floa
     return entry
 
 
-def _queue(
-    connection: sqlite3.Connection, entry: Recorded, channels: Sequence[str], *, now_s: float, wait_s: float
-) -> None:
+def _queue(connection: sqlite3.Connection, entry: Recorded, channels: Sequence[str], *, now_s: float, wait_s: float) -> None:
     """One waiting notification for each channel and finding: it always tells the newest state, so a flapping finding
     cannot fill the queue."""
     if entry.state == State.PENDING.value or (entry.was == entry.state and not entry.was_unfolded):
@@ -269,9 +272,7 @@ def write_acknowledgement(connection: sqlite3.Connection, word: Acknowledgement,
     )
 
 
-def remove_acknowledgement(
-    connection: sqlite3.Connection, finding: str, author: str, *, now_s: float
-) -> Recorded | None:
+def remove_acknowledgement(connection: sqlite3.Connection, finding: str, author: str, *, now_s: float) -> Recorded | None:
     """Returns None if there was none."""
     if connection.execute("DELETE FROM acknowledgements WHERE finding = ?", (finding,)).rowcount == 0:
         return None

@@ -67,8 +67,8 @@ class Family:
         return family
 
     def text(self) -> str:
-        """The exposition format 0.0.4, byte for byte as prometheus_client writes it but several times faster: a scrape of
-        some thousand series must not hold up the threads that read the log."""
+        """The exposition format 0.0.4, byte for byte as prometheus_client writes it but several times faster: a scrape
+        of some thousand series must not hold up the threads that read the log."""
         name = self.name + ("_total" if self.type == "counter" else "")
         order = sorted(range(len(self.labels)), key=self.labels.__getitem__)
         head = f"# HELP {name} {_escape_help(self.help)}\n# TYPE {name} {self.type}\n"
@@ -76,9 +76,7 @@ class Family:
             return head + "".join(f"{name} {_number(value)}\n" for _, value in self.rows)
         labels = ",".join(self.labels[each] + '="{}"' for each in order)
         template = (name + "{{" + labels + "}} {}\n").format
-        return head + "".join(
-            template(*[_escape(values[each]) for each in order], _number(value)) for values, value in self.rows
-        )
+        return head + "".join(template(*[_escape(values[each]) for each in order], _number(value)) for values, value in self.rows)
 
 
 def _family(of: Family) -> CounterMetricFamily | GaugeMetricFamily:
@@ -87,21 +85,17 @@ def _family(of: Family) -> CounterMetricFamily | GaugeMetricFamily:
     return GaugeMetricFamily(of.name, of.help, labels=of.labels)
 
 
-def gauge(
-    name: str, help: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], float | None]]
-) -> Family:
+def gauge(name: str, help: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], float | None]]) -> Family:
     return Family("gauge", PREFIX + name, help, labels, list(rows))
 
 
-def counter(
-    name: str, help: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], float | None]]
-) -> Family:
+def counter(name: str, help: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], float | None]]) -> Family:
     return Family("counter", PREFIX + name, help, labels, list(rows))
 
 
 class BoardCollector(Collector):
-    """Reads the board at each scrape. `signature_verdicts` adds a series for each signature and verdict: opt-in, since a
-    library of some hundred signatures makes some thousand series."""
+    """Reads the board at each scrape. `signature_verdicts` adds a series for each signature and verdict: opt-in, since
+    a library of some hundred signatures makes some thousand series."""
 
     def __init__(
         self,
@@ -210,20 +204,13 @@ def _servers(view: View) -> Iterator[Family]:
         "server_phase",
         "1 for the phase the server is in.",
         ("server", "phase"),
-        (
-            ((server, phase.value), float((run.phase if run else Phase.UNKNOWN) is phase))
-            for server, run in runs()
-            for phase in Phase
-        ),
+        (((server, phase.value), float((run.phase if run else Phase.UNKNOWN) is phase)) for server, run in runs() for phase in Phase),
     )
     yield gauge(
         "server_info",
         "The current run of the server; labels are empty until known.",
         ("server", "run", "sglang_version", "model"),
-        (
-            ((server, run.id if run else "", version(run.release) if run else "", run.model if run else ""), 1.0)
-            for server, run in runs()
-        ),
+        (((server, run.id if run else "", version(run.release) if run else "", run.model if run else ""), 1.0) for server, run in runs()),
     )
     yield gauge(
         "server_start_timestamp_seconds",
@@ -261,9 +248,7 @@ def _load(view: View) -> Iterator[Family]:
         ),
         ("server_kv_used_ratio", "KV slots in use, 0 to 1.", "kv_used_ratio"),
     ):
-        yield gauge(
-            name, help, ("server", "rank"), [((server, rank), getattr(load, field)) for server, rank, load in loads]
-        )
+        yield gauge(name, help, ("server", "rank"), [((server, rank), getattr(load, field)) for server, rank, load in loads])
 
 
 def _times(value: float | None, factor: float) -> float | None:
@@ -408,15 +393,9 @@ def _own(view: View, revision: str, health: Health) -> Iterator[Family]:
     yield gauge("ledger_bytes", "Size of the ledger.", (), [((), float(health.ledger_bytes))])
     yield gauge("ledger_backlog", "Writes waiting for the ledger.", (), [((), float(health.ledger_backlog))])
     channels = sorted((health.notifications or {}).items())
-    yield counter(
-        "notifications", "Notifications delivered.", ("channel",), [((name,), row[0]) for name, row in channels]
-    )
-    yield counter(
-        "notification_failures", "Attempts that failed.", ("channel",), [((name,), row[1]) for name, row in channels]
-    )
-    yield gauge(
-        "notification_queue", "Notifications waiting.", ("channel",), [((name,), row[2]) for name, row in channels]
-    )
+    yield counter("notifications", "Notifications delivered.", ("channel",), [((name,), row[0]) for name, row in channels])
+    yield counter("notification_failures", "Attempts that failed.", ("channel",), [((name,), row[1]) for name, row in channels])
+    yield gauge("notification_queue", "Notifications waiting.", ("channel",), [((name,), row[2]) for name, row in channels])
     yield gauge(
         "notification_dead_letters",
         "Notifications given up and kept in the ledger.",
@@ -436,7 +415,7 @@ def _escape_help(text: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None or value != value:
+    if value is None or math.isnan(value):
         return "NaN"
     if value == 0.0:  # most series of a healthy server
         return "0.0"

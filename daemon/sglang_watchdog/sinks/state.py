@@ -168,9 +168,7 @@ class Board:
         if current is not None and current.id != run.id and not _is_newer(run, current):
             return  # the end of an earlier run, told late
         if current is None or current.id != run.id:
-            server.findings = {
-                each.id: each for each in server.findings.values() if each.state in OPEN or each.run in (None, run.id)
-            }
+            server.findings = {each.id: each for each in server.findings.values() if each.state in OPEN or each.run in (None, run.id)}
             server.load = {}
         server.run = run
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sglang_watchdog.sources.position import SourcePosition
+from .position import SourcePosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def _config(path: str) -> dict[str, object]:
         with open(path, encoding="utf-8") as file:
             read = json.load(file)
     except (OSError, ValueError):
-        return {}                      # being removed, or not ours: the id alone may still match
+        return {}  # being removed, or not ours: the id alone may still match
     return read if isinstance(read, dict) else {}
 
 

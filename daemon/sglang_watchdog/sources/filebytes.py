@@ -17,7 +17,7 @@ _KEPT_HEAD_BYTES = 4096
 class FileBytes(Protocol):
     """An opened file."""
 
-    damaged: str                       # why the file ends early, "" if it does not
+    damaged: str  # why the file ends early, "" if it does not
 
     def read(self, length: int, at: int) -> bytes:
         """Return up to `length` unpacked bytes from offset `at`. Raises OSError when the file cannot be read."""
@@ -58,7 +58,7 @@ class PlainBytes:
         try:
             return os.lseek(self._fd, at, os.SEEK_DATA)
         except OSError:
-            return at                  # ENXIO: no data behind `at`; EINVAL: the file system knows no holes
+            return at  # ENXIO: no data behind `at`; EINVAL: the file system knows no holes
 
     def close(self) -> None:
         """See FileBytes."""
@@ -92,15 +92,15 @@ class PackedBytes:
             more = self._unpack(max(_SKIP_BYTES, length))
             keep_from = min(at, self._window_at + len(self._window))
             if keep_from - self._window_at > _KEPT_HEAD_BYTES:
-                self._window = self._window[keep_from - self._window_at:]
+                self._window = self._window[keep_from - self._window_at :]
                 self._window_at = keep_from
             self._window += more
         start = at - self._window_at
-        return self._window[start:start + length] if start >= 0 else b""
+        return self._window[start : start + length] if start >= 0 else b""
 
     def _unpack(self, length: int) -> bytes:
         try:
-            more = self._stream.read1(length)    # read() would drop what it unpacked before a damaged spot
+            more = self._stream.read1(length)  # read() would drop what it unpacked before a damaged spot
         except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
             self.damaged = f"packed file is damaged or incomplete: {error}"
             more = b""

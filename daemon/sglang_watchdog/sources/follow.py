@@ -5,16 +5,16 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
-from sglang_watchdog.sources.block import Block
-from sglang_watchdog.sources.hints import REMOTE_FILE_SYSTEMS, Hints, Subscription, file_system_of
-from sglang_watchdog.sources.logfile import Limits
-from sglang_watchdog.sources.position import TailPosition
-from sglang_watchdog.sources.status import SourceStatus
-from sglang_watchdog.sources.tail import Tail, TailEvent
+from .block import Block
+from .hints import REMOTE_FILE_SYSTEMS, Hints, Subscription, file_system_of
+from .logfile import Limits
+from .position import TailPosition
+from .status import SourceStatus
+from .tail import Tail, TailEvent
 
-_POLL_S = 0.25                         # mtail 250 ms, Alloy 250, filelog 200
-_TRUSTING_POLL_S = 1.0                 # while inotify tells of every change
-_MISSED_HINTS = 3                      # growth found by a poll, so often in a row: the hints are not to be trusted here
+_POLL_S = 0.25  # mtail 250 ms, Alloy 250, filelog 200
+_TRUSTING_POLL_S = 1.0  # while inotify tells of every change
+_MISSED_HINTS = 3  # growth found by a poll, so often in a row: the hints are not to be trusted here
 
 
 class TailSource:
@@ -23,13 +23,19 @@ class TailSource:
     format = "auto"
 
     def __init__(
-        self, name: str, path: str | Callable[[], str | None], *, resume: TailPosition | None = None,
-        hints: Hints | None = None, limits: Limits | None = None, with_history: bool = False,
+        self,
+        name: str,
+        path: str | Callable[[], str],
+        *,
+        resume: TailPosition | None = None,
+        hints: Hints | None = None,
+        limits: Limits | None = None,
+        with_history: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Follow `path` from `resume` on; `hints` is shared by all tails of the process, None polls."""
         self.name = name
-        self._tail = Tail(name, path, resume=resume, limits=limits, with_history=with_history)
+        self.tail = Tail(name, path, resume=resume, limits=limits, with_history=with_history)
         self._hints = hints
         self._clock = clock
         self._missed = 0
@@ -51,8 +57,8 @@ class TailSource:
                     self._missed = 0
                 for event in events:
                     yield event
-                if self._tail.idle:
-                    subscription.set_paths(self._tail.watched())
+                if self.tail.idle:
+                    subscription.set_paths(self.tail.watched())
                     self._is_hinted = subscription.is_complete and not self._is_remote and self._missed < _MISSED_HINTS
                     was_woken = await _woken(subscription.wake, _TRUSTING_POLL_S if self._is_hinted else _POLL_S)
                 else:
@@ -60,26 +66,26 @@ class TailSource:
                     await asyncio.sleep(0)
         finally:
             subscription.close()
-            self._tail.close()
+            self.tail.close()
 
     async def _step(self) -> list[TailEvent]:
-        watched = self._tail.watched()
+        watched = self.tail.watched()
         if watched and watched[-1] != self._looked_at:
             self._looked_at = watched[-1]
             self._is_remote = file_system_of(self._looked_at) in REMOTE_FILE_SYSTEMS
         if self._is_remote:
             # A file server that does not answer blocks read().
-            return await asyncio.to_thread(self._tail.step, self._clock())
-        return self._tail.step(self._clock())
+            return await asyncio.to_thread(self.tail.step, self._clock())
+        return self.tail.step(self._clock())
 
     @property
     def position(self) -> TailPosition:
         """Where to resume, behind everything read. What was dealt with is told by `after` of the blocks and moves."""
-        return self._tail.position
+        return self.tail.position
 
     def status(self) -> SourceStatus:
         """See SourceStatus."""
-        return replace(self._tail.status(), wake="inotify" if self._is_hinted else "poll")
+        return replace(self.tail.status(), wake="inotify" if self._is_hinted else "poll")
 
 
 async def _woken(wake: asyncio.Event, within_s: float) -> bool:

@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TypeAlias
 
-from sglang_watchdog.sources.follow import TailSource
-from sglang_watchdog.sources.hints import Hints
-from sglang_watchdog.sources.logfile import Limits
-from sglang_watchdog.sources.position import TailPosition
-from sglang_watchdog.sources.siblings import is_rotation_of
-from sglang_watchdog.sources.status import SourceStatus
-from sglang_watchdog.sources.tail import TailEvent
+from .follow import TailSource
+from .hints import Hints
+from .logfile import Limits
+from .position import TailPosition
+from .siblings import is_rotation_of
+from .status import SourceStatus
+from .tail import TailEvent
 
 GlobEvent: TypeAlias = TailEvent
 
@@ -36,10 +36,10 @@ def logs_matching(pattern: str) -> list[str]:
         directory, name = os.path.split(path)
         by_directory.setdefault(directory, []).append(name)
     return [
-        path for path in found
+        path
+        for path in found
         if not any(
-            is_rotation_of(os.path.basename(path), other)
-            for other in by_directory[os.path.dirname(path)] if other != os.path.basename(path)
+            is_rotation_of(os.path.basename(path), other) for other in by_directory[os.path.dirname(path)] if other != os.path.basename(path)
         )
     ]
 
@@ -50,8 +50,15 @@ class GlobSource:
     format = "auto"
 
     def __init__(
-        self, name: str, pattern: str, *, resume: Mapping[str, TailPosition] | None = None, hints: Hints | None = None,
-        limits: Limits | None = None, clock: Callable[[], float] = time.time, recent_s: float = _RECENT_S,
+        self,
+        name: str,
+        pattern: str,
+        *,
+        resume: Mapping[str, TailPosition] | None = None,
+        hints: Hints | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+        recent_s: float = _RECENT_S,
     ) -> None:
         """Follow `pattern`; `resume` holds the position of each source by its name.
 
@@ -85,7 +92,7 @@ class GlobSource:
                         tasks[path] = asyncio.create_task(self._pump(path, inbox), name=f"tail {path}")
                     for task in tasks.values():
                         if task.done():
-                            task.result()          # a tail never ends by itself: this raises what ended it
+                            task.result()  # a tail never ends by itself: this raises what ended it
                 event = await _next(inbox, _LOOK_S)
                 if event is not None:
                     yield event
@@ -111,8 +118,7 @@ class GlobSource:
         ages = {path: self._clock() - os.stat(path).st_mtime for path in paths}
         newest = min(ages, key=lambda path: ages[path], default="")
         self._left_out = {
-            path for path in paths
-            if path != newest and ages[path] > self._recent_s and self.source_name(path) not in self._resume
+            path for path in paths if path != newest and ages[path] > self._recent_s and self.source_name(path) not in self._resume
         }
 
     def _fresh(self) -> list[str]:
@@ -121,7 +127,11 @@ class GlobSource:
             if path not in self._tails and path not in self._left_out:
                 name = self.source_name(path)
                 self._tails[path] = TailSource(
-                    name, path, resume=self._resume.get(name), hints=self._hints, limits=self._limits,
+                    name,
+                    path,
+                    resume=self._resume.get(name),
+                    hints=self._hints,
+                    limits=self._limits,
                     clock=self._clock,
                 )
                 fresh.append(path)
@@ -136,16 +146,31 @@ class GlobSource:
         """Behind everything read, by the name of the source; see `TailSource.position`."""
         return {tail.name: tail.position for tail in self._tails.values()}
 
+    def status(self) -> SourceStatus:
+        """Return the sum over all files; `statuses` has each."""
+        each = [tail.status() for tail in self._tails.values()]
+        last = max((status.last_read_s for status in each if status.last_read_s is not None), default=None)
+        return SourceStatus(
+            name=self.name,
+            kind="tail",
+            path=self._pattern,
+            readable=any(status.readable for status in each),
+            why_not="" if each else f"no file matches {self._pattern}",
+            lag_bytes=sum(status.lag_bytes or 0 for status in each),
+            bytes_read=sum(status.bytes_read for status in each),
+            lines_read=sum(status.lines_read for status in each),
+            cut_lines=sum(status.cut_lines for status in each),
+            rotations=sum(status.rotations for status in each),
+            truncations=sum(status.truncations for status in each),
+            gaps=sum(status.gaps for status in each),
+            last_read_s=last,
+            wake="inotify" if each and all(status.wake == "inotify" for status in each) else "poll",
+            notes=tuple(f"not followed, not written for a day: {path}" for path in sorted(self._left_out)),
+        )
+
     def statuses(self) -> list[SourceStatus]:
-        """Return one status for each file, and one that says why there is none or which are left out."""
-        found = [tail.status() for tail in self._tails.values()]
-        why_not = "" if found else f"no file matches {self._pattern}"
-        notes = tuple(f"not followed, not written for a day: {path}" for path in sorted(self._left_out))
-        if found and not notes:
-            return found
-        return [*found, SourceStatus(
-            name=self.name, kind="tail", path=self._pattern, readable=bool(found), why_not=why_not, notes=notes,
-        )]
+        """Return one status for each file."""
+        return [tail.status() for tail in self._tails.values()]
 
 
 async def _next(inbox: asyncio.Queue[TailEvent], within_s: float) -> TailEvent | None:

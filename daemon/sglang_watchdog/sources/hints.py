@@ -12,18 +12,36 @@ import os
 import struct
 from collections.abc import Iterable
 
-_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC     # IN_NONBLOCK and IN_CLOEXEC have the same values
+_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC  # IN_NONBLOCK and IN_CLOEXEC have the same values
 _MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = (
-    0x2, 0x4, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800,
+    0x2,
+    0x4,
+    0x40,
+    0x80,
+    0x100,
+    0x200,
+    0x400,
+    0x800,
 )
 _OVERFLOW, _IGNORED = 0x4000, 0x8000
 _MASK = _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _HEADER = struct.Struct("iIII")
-_COALESCE_S = 0.010                    # 10,000 writes a second cost 0.8 % of a core with it, 5.8 % without (measured)
+_COALESCE_S = 0.010  # 10,000 writes a second cost 0.8 % of a core with it, 5.8 % without (measured)
 # Their changes may be made elsewhere, where this kernel does not see them.
-REMOTE_FILE_SYSTEMS = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "lustre", "glusterfs", "beegfs",
-})
+REMOTE_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "virtiofs",
+        "ceph",
+        "lustre",
+        "glusterfs",
+        "beegfs",
+    }
+)
 
 
 class Subscription:
@@ -34,7 +52,7 @@ class Subscription:
         self._hints = hints
         self.wake = asyncio.Event()
         self.paths: tuple[str, ...] = ()
-        self.is_complete = False       # every directory is watched
+        self.is_complete = False  # every directory is watched
 
     def set_paths(self, paths: tuple[str, ...]) -> None:
         """Watch the directories of `paths`; cheap when nothing changed."""
@@ -89,7 +107,7 @@ class Hints:
         for directory in directories:
             watch = self._libc.inotify_add_watch(self._fd, os.fsencode(directory), _MASK)
             if watch < 0:
-                complete = False       # not there yet, or no more watches: the poll finds out
+                complete = False  # not there yet, or no more watches: the poll finds out
                 continue
             self._directories[watch] = directory
             self._subscribers.setdefault(watch, set()).add(subscription)
@@ -124,7 +142,7 @@ class Hints:
             while events := os.read(self._fd, 65536):
                 self._dispatch(events)
         except BlockingIOError:
-            pass                       # drained
+            pass  # drained
         if self._loop is not None:
             self._loop.remove_reader(self._fd)
             self._loop.call_later(_COALESCE_S, self._listen)
@@ -137,16 +155,14 @@ class Hints:
         at = 0
         while at < len(events):
             watch, mask, _cookie, length = _HEADER.unpack_from(events, at)
-            name = os.fsdecode(events[at + _HEADER.size:at + _HEADER.size + length].rstrip(b"\0"))
+            name = os.fsdecode(events[at + _HEADER.size : at + _HEADER.size + length].rstrip(b"\0"))
             at += _HEADER.size + length
-            if mask & _OVERFLOW:
-                concerned = set(self._all)
-            else:
-                concerned = {each for each in self._subscribers.get(watch, ()) if each.concerns(name)}
+            near = self._subscribers.get(watch, set())
+            concerned = set(self._all) if mask & _OVERFLOW else {each for each in near if each.concerns(name)}
             if mask & (_IGNORED | _DELETE_SELF | _MOVE_SELF):
-                concerned |= self._subscribers.get(watch, set())
+                concerned |= near
                 for each in concerned:
-                    each.is_complete = False        # the directory went away; set_paths watches its follower
+                    each.is_complete = False  # the directory went away; set_paths watches its follower
             if mask & _IGNORED:
                 self._subscribers.pop(watch, None)
                 self._directories.pop(watch, None)

@@ -9,25 +9,25 @@ import asyncio
 import json
 import os
 import re
+import signal
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sglang_watchdog.model.observation import Gap, Opened, Watermark
-from sglang_watchdog.sources.block import Block, Moved
-from sglang_watchdog.sources.logfile import Limits
-from sglang_watchdog.sources.position import JournalPosition
-from sglang_watchdog.sources.status import SourceStatus
-from sglang_watchdog.sources.stream import LineCutter, Piece, Skipped
-from sglang_watchdog.sources.supervise import Backoff
+from ..model.observation import Gap, Opened, Watermark
+from .backoff import Backoff
+from .block import Block, Moved
+from .logfile import Limits
+from .position import JournalPosition
+from .status import SourceStatus
+from .stream import LineCutter, Piece, Skipped
 
 JournalEvent: TypeAlias = Block | Moved | Gap | Opened | Watermark
 
 _FIELDS = (
-    "MESSAGE,PRIORITY,_PID,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER,_TRANSPORT,_HOSTNAME,_STREAM_ID,_LINE_BREAK,"
-    "_SOURCE_REALTIME_TIMESTAMP,N_DROPPED"
+    "MESSAGE,PRIORITY,_PID,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER,_TRANSPORT,_HOSTNAME,_STREAM_ID,_LINE_BREAK,_SOURCE_REALTIME_TIMESTAMP,N_DROPPED"
 )
 _CURSOR = re.compile(rb'"__CURSOR"\s*:\s*"([^"]+)"')
 _TIME = re.compile(rb'"__REALTIME_TIMESTAMP"\s*:\s*"(\d+)"')
@@ -45,11 +45,11 @@ class JournalUnreadable(Exception):
 class JournalQuery:
     """What to read. Without unit, identifier and `kernel` it is the whole journal."""
 
-    unit: str = ""                     # sglang.service
+    unit: str = ""  # sglang.service
     user_unit: str = ""
-    identifier: str = ""               # SYSLOG_IDENTIFIER
+    identifier: str = ""  # SYSLOG_IDENTIFIER
     kernel: bool = False
-    namespace: str = ""                # of journald@NAMESPACE.service
+    namespace: str = ""  # of journald@NAMESPACE.service
     command: str = "journalctl"
 
     def arguments(self) -> list[str]:
@@ -73,8 +73,15 @@ class JournalSource:
     format = "journal"
 
     def __init__(
-        self, name: str, query: JournalQuery, *, resume: JournalPosition | None = None, limits: Limits | None = None,
-        quiet_s: float = 5.0, clock: Callable[[], float] = time.time, backoff: Backoff | None = None,
+        self,
+        name: str,
+        query: JournalQuery,
+        *,
+        resume: JournalPosition | None = None,
+        limits: Limits | None = None,
+        quiet_s: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        backoff: Backoff | None = None,
     ) -> None:
         """Follow `query` behind `resume`, or from the unit's last start. After `quiet_s` of silence the child is
         checked.
@@ -94,7 +101,7 @@ class JournalSource:
         self._last_read_s: float | None = None
         self._last_entry_s: float | None = None
         self._watermark_s = float("-inf")
-        self._heard_s = 0.0            # the child's last output, or its start
+        self._heard_s = 0.0  # the child's last output, or its start
         self.child_pid: int | None = None
 
     @property
@@ -106,10 +113,19 @@ class JournalSource:
         """See SourceStatus."""
         at = self._position
         return SourceStatus(
-            name=self.name, kind="journal", path=str(self._query), readable=not self._why_not, why_not=self._why_not,
-            offset=at.offset if at else None, line=at.line if at else None, bytes_read=self._bytes_read,
-            lines_read=self._lines_read, gaps=self._gaps, restarts=max(0, self._restarts),
-            last_read_s=self._last_read_s, wake="stream",
+            name=self.name,
+            kind="journal",
+            path=str(self._query),
+            readable=not self._why_not,
+            why_not=self._why_not,
+            offset=at.offset if at else None,
+            line=at.line if at else None,
+            bytes_read=self._bytes_read,
+            lines_read=self._lines_read,
+            gaps=self._gaps,
+            restarts=max(0, self._restarts),
+            last_read_s=self._last_read_s,
+            wake="stream",
         )
 
     async def events(self) -> AsyncGenerator[JournalEvent, None]:
@@ -124,7 +140,9 @@ class JournalSource:
                         yield event
                 self._why_not = "journalctl ended; it is started again"
             except JournalUnreadable as error:
-                self._why_not = str(error)
+                is_news, self._why_not = str(error) != self._why_not, str(error)
+                if is_news:
+                    yield Gap(source=self.name, from_s=self._last_entry_s, to_s=self._clock(), reason=f"unreadable: {error}")
             await asyncio.sleep(self._backoff.wait_s())
 
     # --- the child ---------------------------------------------------------------------------------------------------
@@ -135,7 +153,8 @@ class JournalSource:
         self._heard_s = self._clock()
         assert child.stdout is not None
         cutter = LineCutter(
-            line_bytes=_LINE_BYTES, offset=self._position.offset if self._position else 0,
+            line_bytes=_LINE_BYTES,
+            offset=self._position.offset if self._position else 0,
             line=self._position.line if self._position else 1,
         )
         expected = self._position.cursor.encode() if self._position else b""
@@ -158,7 +177,7 @@ class JournalSource:
 
     async def _begin_at(self) -> list[str]:
         if self._position is not None:
-            return [f"--cursor={self._position.cursor}"]       # inclusive: shows whether the entry is still there
+            return [f"--cursor={self._position.cursor}"]  # inclusive: shows whether the entry is still there
         started = await self._unit_started()
         return [f"--since=@{started}"] if started else ["--boot"]
 
@@ -175,6 +194,7 @@ class JournalSource:
         return found[1].decode() if status == 0 and found else ""
 
     async def _check_access(self) -> None:
+        """Raise JournalUnreadable, or leave `why_not` empty."""
         status, _, errors = await _run([*self._query.arguments(), "--lines=1"])
         text = errors.decode("utf-8", "replace").strip()
         if "insufficient permissions" in text or "not seeing messages from" in text:
@@ -195,7 +215,7 @@ class JournalSource:
             self._backoff.reset()
             return self._watermark(asked_s)
         if asked_s - self._heard_s < 2 * self._quiet_s:
-            return None                # it may just have been written: the next look decides
+            return None  # it may just have been written: the next look decides
         raise JournalUnreadable("journalctl hangs: it does not deliver what the journal holds; it is started again")
 
     # --- what comes of it --------------------------------------------------------------------------------------------
@@ -203,7 +223,7 @@ class JournalSource:
     def _delivered(self, piece: Piece | Skipped, expected: bytes, cutter: LineCutter) -> list[JournalEvent]:
         if isinstance(piece, Skipped):
             return [self._gap("line-cut", self._last_entry_s, self._clock())]
-        if piece.was_cut:              # half an entry is no JSON: it is as lost as its rest
+        if piece.was_cut:  # half an entry is no JSON: it is as lost as its rest
             return []
         gaps = self._resumed(piece, expected) if expected else []
         entries = _without_first(piece, expected, cutter) if expected else piece
@@ -211,7 +231,7 @@ class JournalSource:
 
     def _resumed(self, piece: Piece, expected: bytes) -> list[JournalEvent]:
         """The first entry after a restart must be the last one before it; else the journal was vacuumed in between."""
-        first = piece.data[:piece.data.find(b"\n") + 1]
+        first = piece.data[: piece.data.find(b"\n") + 1]
         if _cursor(first) == expected:
             return []
         gone = re.search(rb"(?:^|;)t=([0-9a-f]+)", expected)
@@ -219,11 +239,12 @@ class JournalSource:
 
     def _entries(self, piece: Piece) -> list[JournalEvent]:
         now_s = self._clock()
-        last = piece.data[piece.data.rfind(b"\n", 0, -1) + 1:]
+        last = piece.data[piece.data.rfind(b"\n", 0, -1) + 1 :]
         before = self._position
         after = JournalPosition(
             cursor=_cursor(last).decode() or (before.cursor if before else ""),
-            line=piece.line + piece.data.count(b"\n"), offset=piece.offset + len(piece.data),
+            line=piece.line + piece.data.count(b"\n"),
+            offset=piece.offset + len(piece.data),
         )
         self._position = after
         self._last_read_s = self._heard_s = now_s
@@ -232,8 +253,13 @@ class JournalSource:
         self._lines_read += piece.data.count(b"\n")
         self._backoff.reset()
         block = Block(
-            source=self.name, data=piece.data, offset=piece.offset, line=piece.line, arrived_s=now_s,
-            before=before, after=after,
+            source=self.name,
+            data=piece.data,
+            offset=piece.offset,
+            line=piece.line,
+            arrived_s=now_s,
+            before=before,
+            after=after,
         )
         out: list[JournalEvent] = [block]
         out += [self._gap(f"dropped: {text}", at_s, at_s) for at_s, text in _dropped(piece.data)]
@@ -295,8 +321,12 @@ def _dropped(data: bytes) -> list[tuple[float | None, str]]:
 async def _start(arguments: list[str]) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
-            *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"}, start_new_session=True,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
         )
     except OSError as error:
         raise JournalUnreadable(f"{arguments[0]} cannot be started: {error.strerror or error}") from error
@@ -314,8 +344,12 @@ async def _run(arguments: list[str]) -> tuple[int, bytes, bytes]:
     """Run a short query; return status, output and what it complained about. Raises JournalUnreadable if it hangs."""
     try:
         child = await asyncio.create_subprocess_exec(
-            *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}, start_new_session=True,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
         )
     except OSError as error:
         raise JournalUnreadable(f"{arguments[0]} cannot be started: {error.strerror or error}") from error
@@ -331,6 +365,6 @@ async def _run(arguments: list[str]) -> tuple[int, bytes, bytes]:
 
 async def _stop(child: asyncio.subprocess.Process) -> None:
     if child.returncode is None:
-        with suppress(ProcessLookupError):         # it ended by itself in this moment
-            child.kill()               # a stopped process does not hear SIGTERM
+        with suppress(ProcessLookupError):  # it ended by itself in this moment
+            os.killpg(child.pid, signal.SIGKILL)  # a stopped process does not hear SIGTERM
         await child.wait()

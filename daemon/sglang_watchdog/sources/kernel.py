@@ -13,16 +13,16 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sglang_watchdog.model.observation import Gap, Opened, Watermark
-from sglang_watchdog.sources.block import Block, Moved
-from sglang_watchdog.sources.journal import JournalQuery, JournalSource
-from sglang_watchdog.sources.logfile import Limits
-from sglang_watchdog.sources.position import JournalPosition, KernelPosition
-from sglang_watchdog.sources.status import SourceStatus
+from ..model.observation import Gap, Opened, Watermark
+from .block import Block, Moved
+from .journal import JournalQuery, JournalSource
+from .logfile import Limits
+from .position import JournalPosition, KernelPosition
+from .status import SourceStatus
 
 KernelEvent: TypeAlias = Block | Moved | Gap | Opened | Watermark
 
-_RECORD_BYTES = 8192                   # the kernel refuses smaller reads of longer records (EINVAL)
+_RECORD_BYTES = 8192  # the kernel refuses smaller reads of longer records (EINVAL)
 _BATCH = 500
 
 
@@ -31,7 +31,7 @@ class KernelRecord:
     """One record of /dev/kmsg. `since_boot_s` is the kernel's own clock, which stands still in suspend."""
 
     sequence: int
-    priority: int                      # 0 emergency to 7 debug
+    priority: int  # 0 emergency to 7 debug
     since_boot_s: float
     message: str
 
@@ -53,8 +53,11 @@ def parse_kmsg(record: bytes) -> KernelRecord | None:
 def as_journal_line(record: KernelRecord, boot_s: float) -> bytes:
     """Return the record as one line of journald JSON; `boot_s` is the Unix time at which the kernel's clock was 0."""
     fields = {
-        "__REALTIME_TIMESTAMP": str(round((boot_s + record.since_boot_s) * 1e6)), "_TRANSPORT": "kernel",
-        "SYSLOG_IDENTIFIER": "kernel", "PRIORITY": str(record.priority), "MESSAGE": record.message,
+        "__REALTIME_TIMESTAMP": str(round((boot_s + record.since_boot_s) * 1e6)),
+        "_TRANSPORT": "kernel",
+        "SYSLOG_IDENTIFIER": "kernel",
+        "PRIORITY": str(record.priority),
+        "MESSAGE": record.message,
     }
     return json.dumps(fields).encode() + b"\n"
 
@@ -77,8 +80,14 @@ class KmsgSource:
     format = "journal"
 
     def __init__(
-        self, name: str = "kernel", *, path: str = "/dev/kmsg", resume: KernelPosition | None = None,
-        limits: Limits | None = None, clock: Callable[[], float] = time.time, boot_s: Callable[[], float] = _boot_s,
+        self,
+        name: str = "kernel",
+        *,
+        path: str = "/dev/kmsg",
+        resume: KernelPosition | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+        boot_s: Callable[[], float] = _boot_s,
         boot_id: str | None = None,
     ) -> None:
         """Follow the device behind `resume`, if that is of this boot."""
@@ -104,9 +113,18 @@ class KmsgSource:
         """See SourceStatus."""
         at = self._position
         return SourceStatus(
-            name=self.name, kind="kernel", path=self._path, readable=not self._why_not, why_not=self._why_not,
-            offset=at.offset if at else None, line=at.line if at else None, bytes_read=self._bytes_read,
-            gaps=self._gaps, lines_read=at.line - 1 if at else 0, last_read_s=self._last_read_s, wake="stream",
+            name=self.name,
+            kind="kernel",
+            path=self._path,
+            readable=not self._why_not,
+            why_not=self._why_not,
+            offset=at.offset if at else None,
+            line=at.line if at else None,
+            bytes_read=self._bytes_read,
+            gaps=self._gaps,
+            lines_read=at.line - 1 if at else 0,
+            last_read_s=self._last_read_s,
+            wake="stream",
         )
 
     async def events(self) -> AsyncGenerator[KernelEvent, None]:
@@ -125,7 +143,7 @@ class KmsgSource:
                     async with asyncio.timeout(1.0):
                         await ready.wait()
                 except TimeoutError:
-                    pass               # nothing came: the next turn says so with a watermark
+                    pass  # nothing came: the next turn says so with a watermark
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)
@@ -144,7 +162,7 @@ class KmsgSource:
             except OSError as error:
                 if error.errno != errno.EPIPE:
                     raise
-                continue               # EPIPE: the ring overran us; the next read goes on behind the hole
+                continue  # EPIPE: the ring overran us; the next read goes on behind the hole
             if record is None or (self._position is not None and record.sequence <= self._position.sequence):
                 continue
             last = records[-1].sequence if records else self._position.sequence if self._position else None
@@ -168,14 +186,25 @@ class KmsgSource:
         before = self._position
         line, offset = (before.line, before.offset) if before else (1, 0)
         after = KernelPosition(
-            boot=self._boot, sequence=records[-1].sequence, line=line + len(records), offset=offset + len(data),
+            boot=self._boot,
+            sequence=records[-1].sequence,
+            line=line + len(records),
+            offset=offset + len(data),
         )
         records.clear()
         self._position, self._last_read_s = after, now_s
         self._bytes_read += len(data)
-        return [Block(
-            source=self.name, data=data, offset=offset, line=line, arrived_s=now_s, before=before, after=after,
-        )]
+        return [
+            Block(
+                source=self.name,
+                data=data,
+                offset=offset,
+                line=line,
+                arrived_s=now_s,
+                before=before,
+                after=after,
+            )
+        ]
 
     def _gap(self, reason: str, now_s: float) -> Gap:
         self._gaps += 1
@@ -188,7 +217,11 @@ class KernelSource:
     format = "journal"
 
     def __init__(
-        self, name: str = "kernel", *, resume: KernelPosition | JournalPosition | None = None, path: str = "/dev/kmsg",
+        self,
+        name: str = "kernel",
+        *,
+        resume: KernelPosition | JournalPosition | None = None,
+        path: str = "/dev/kmsg",
         limits: Limits | None = None,
     ) -> None:
         """Follow the kernel's messages behind `resume` if it is of the place that is read."""

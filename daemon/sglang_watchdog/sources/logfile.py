@@ -7,9 +7,9 @@ state, and going on after a kill is the same code as going on after a nap.
 import hashlib
 from dataclasses import dataclass, replace
 
-from sglang_watchdog.sources.filebytes import FileBytes, PlainBytes, open_bytes
-from sglang_watchdog.sources.position import FileMark
-from sglang_watchdog.sources.siblings import Candidate
+from .filebytes import FileBytes, PlainBytes, open_bytes
+from .position import FileMark
+from .siblings import Candidate
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 128
@@ -24,12 +24,12 @@ class Limits:
     so long is handed over. `linger_s`: a rotated file that is quiet for so long is let go.
     """
 
-    block_bytes: int = 256 * 1024      # larger blocks hold up the loop: 1 MiB takes 1-11 ms to scan
+    block_bytes: int = 256 * 1024  # larger blocks hold up the loop: 1 MiB takes 1-11 ms to scan
     line_bytes: int = 1024 * 1024
     flush_s: float = 1.0
     linger_s: float = 10.0
     open_files: int = 16
-    settle_s: float = 2.0              # SGLang stamps whole seconds: a line of 12:00:05 may be written at 12:00:05.99
+    settle_s: float = 2.0  # SGLang stamps whole seconds: a line of 12:00:05 may be written at 12:00:05.99
     watermark_every_s: float = 0.5
 
 
@@ -89,7 +89,10 @@ class LogFile:
             if (found.st_dev, found.st_ino) != candidate.identity:
                 raise FileNotFoundError(2, "another file took its place", candidate.path)
             placed = replace(
-                mark, path=candidate.path, device=found.st_dev, inode=found.st_ino,
+                mark,
+                path=candidate.path,
+                device=found.st_dev,
+                inode=found.st_ino,
                 modified_ns=max(found.st_mtime_ns, mark.modified_ns),
             )
             log = cls(opened, placed, limits)
@@ -134,8 +137,13 @@ class LogFile:
         """Return the mark of the opened file as if nothing of it had been read."""
         head = self._bytes.read(HEAD_BYTES, 0)
         return FileMark(
-            path=self.mark.path, device=self.mark.device, inode=self.mark.inode, generation=generation,
-            head=_digest(head), head_length=len(head), modified_ns=self._bytes.stat().st_mtime_ns,
+            path=self.mark.path,
+            device=self.mark.device,
+            inode=self.mark.inode,
+            generation=generation,
+            head=_digest(head),
+            head_length=len(head),
+            modified_ns=self._bytes.stat().st_mtime_ns,
         )
 
     def begin_anew(self, generation: int) -> None:
@@ -187,7 +195,7 @@ class LogFile:
             data = self._next_bytes(self._limits.line_bytes)
             end = data.find(b"\n") + 1
         if end == 0 and len(data) >= self._limits.line_bytes:
-            return self._deliver(data[:self._limits.line_bytes], inside="skip")
+            return self._deliver(data[: self._limits.line_bytes], inside="skip")
         if end == 0:
             return self._hold(data, now_s, to_the_end=to_the_end)
         self._held_since_s = None
@@ -215,7 +223,7 @@ class LogFile:
         if to_the_end or now_s - self._held_grown_s >= self._limits.flush_s:
             end = len(data)
         elif drawing > 0 and now_s - self._held_since_s >= self._limits.flush_s:
-            end = drawing              # a moving progress bar: all drawings but the newest, which may be half drawn
+            end = drawing  # a moving progress bar: all drawings but the newest, which may be half drawn
         else:
             return None
         self._held_since_s, self._held_bytes = None, 0
@@ -231,12 +239,17 @@ class LogFile:
         """Put the mark behind `data`."""
         known = min(HEAD_BYTES, self.mark.offset + len(data))
         if known > len(self._head):
-            self._head = (self._head[:self.mark.offset] + data)[:known]
+            self._head = (self._head[: self.mark.offset] + data)[:known]
             self.mark = replace(self.mark, head=_digest(self._head), head_length=len(self._head))
         self._tail = (self._tail + data)[-TAIL_BYTES:] if len(data) < TAIL_BYTES else data[-TAIL_BYTES:]
         self.mark = replace(
-            self.mark, offset=self.mark.offset + len(data), line=self.mark.line + data.count(b"\n"), inside=inside,
-            tail=_digest(self._tail), tail_length=len(self._tail), modified_ns=self._bytes.stat().st_mtime_ns,
+            self.mark,
+            offset=self.mark.offset + len(data),
+            line=self.mark.line + data.count(b"\n"),
+            inside=inside,
+            tail=_digest(self._tail),
+            tail_length=len(self._tail),
+            modified_ns=self._bytes.stat().st_mtime_ns,
         )
 
     def _skip_line(self, data: bytes) -> LeftOut:
@@ -259,7 +272,7 @@ class LogFile:
             self.mark = replace(self.mark, offset=data_at)
             self._tail = bytes(min(TAIL_BYTES, data_at))
             data = self._bytes.read(self._limits.block_bytes, data_at)
-        self._move(data[:len(data) - len(data.lstrip(b"\0"))], "")
+        self._move(data[: len(data) - len(data.lstrip(b"\0"))], "")
         self._head = bytes(min(HEAD_BYTES, self.mark.offset))
         self.mark = replace(self.mark, head=_digest(self._head), head_length=len(self._head))
         return LeftOut("hole", started, self.mark.offset)

@@ -40,9 +40,7 @@ class NvmlStatus:
     child_pid: int | None = None
     children: int = 0  # processes started so far
     gpus: tuple[GpuStatus, ...] = ()
-    calls: Mapping[str, Mapping[str, float]] = field(
-        default_factory=dict
-    )  # name: count, mean, median, max in microseconds
+    calls: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # name: count, mean, median, max in microseconds
 
     @property
     def is_up(self) -> bool:

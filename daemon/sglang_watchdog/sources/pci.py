@@ -3,7 +3,7 @@
 import re
 
 # "PCI:0000:41:00" and "PCI:0000:41:00.0" (NVRM: Xid), "0000:41:00.0" (AER, sysfs), "00000000:41:00.0" (NVML)
-_ADDRESS = re.compile(r"\b(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?(?![0-9a-fA-F:])")
+_ADDRESS = re.compile(r"\b(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?(?![0-9a-fA-F])")
 
 
 def pci_address(text: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from sglang_watchdog.model.observation import Json
+from ..model.observation import Json
 
 
 class UnknownPosition(ValueError):

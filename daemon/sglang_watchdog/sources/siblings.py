@@ -49,7 +49,7 @@ def is_rotation_of(name: str, base: str) -> bool:
     stem, dot, extension = base.rpartition(".")
     if not dot or not name.startswith(stem):
         return False
-    return re.fullmatch(rf"{_MIDDLE}+\.{re.escape(extension)}(?:{_PACKED})?", name[len(stem):]) is not None
+    return re.fullmatch(rf"{_MIDDLE}+\.{re.escape(extension)}(?:{_PACKED})?", name[len(stem) :]) is not None
 
 
 def rotated_and_current(log_path: str, also: str = "") -> list[Candidate] | None:
@@ -98,14 +98,14 @@ def _names(directory: str) -> list[str]:
     try:
         return sorted(os.listdir(directory or "."))
     except OSError:
-        return []                      # the directory itself is late or unreadable: the caller's stat says why
+        return []  # the directory itself is late or unreadable: the caller's stat says why
 
 
 def _candidate(path: str, *, is_current: bool = False) -> Candidate | None:
     try:
         found = os.stat(path)
     except OSError:
-        return None                    # moved on between listing and stat: the second listing shows it
+        return None  # moved on between listing and stat: the second listing shows it
     if not stat.S_ISREG(found.st_mode):
         return None
     return Candidate(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, is_current)
@@ -129,5 +129,5 @@ def _plain_name(path: str) -> str:
 
 
 def _counter(name: str, base: str) -> int | None:
-    found = _COUNTER.fullmatch(name[len(base):]) if name.startswith(base) else None
+    found = _COUNTER.fullmatch(name[len(base) :]) if name.startswith(base) else None
     return int(found[1]) if found else None

@@ -12,7 +12,7 @@ class SourceStatus:
     """
 
     name: str
-    kind: str                          # tail, journal, kernel, stdin, process
+    kind: str  # tail, journal, kernel, stdin, process
     path: str = ""
     readable: bool = False
     why_not: str = ""
@@ -29,7 +29,7 @@ class SourceStatus:
     rotations: int = 0
     truncations: int = 0
     gaps: int = 0
-    restarts: int = 0                  # of a child process or after a failure
+    restarts: int = 0  # of a child process or after a failure
     last_read_s: float | None = None
-    wake: str = ""                     # inotify, poll, stream
+    wake: str = ""  # inotify, poll, stream
     notes: tuple[str, ...] = field(default_factory=tuple)

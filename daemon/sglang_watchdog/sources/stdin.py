@@ -5,16 +5,15 @@ no position.
 import asyncio
 import os
 import stat
-import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeAlias
 
-from sglang_watchdog.model.observation import Gap, Opened, Watermark
-from sglang_watchdog.sources.block import Block
-from sglang_watchdog.sources.logfile import Limits
-from sglang_watchdog.sources.status import SourceStatus
-from sglang_watchdog.sources.stream import LineCutter, Piece, Skipped
+from ..model.observation import Gap, Opened, Watermark
+from .block import Block
+from .logfile import Limits
+from .status import SourceStatus
+from .stream import LineCutter, Piece, Skipped
 
 StreamEvent: TypeAlias = Block | Gap | Opened | Watermark
 
@@ -25,12 +24,16 @@ class StdinSource:
     format = "auto"
 
     def __init__(
-        self, name: str = "stdin", *, descriptor: int | None = None, limits: Limits | None = None,
+        self,
+        name: str = "stdin",
+        *,
+        descriptor: int = 0,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Read `descriptor`, which stays open."""
         self.name = name
-        self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
+        self._descriptor = descriptor
         self._limits = limits or Limits()
         self._clock = clock
         self._cutter = LineCutter(line_bytes=self._limits.line_bytes)
@@ -78,21 +81,37 @@ class StdinSource:
         if isinstance(piece, Skipped):
             self._cut_lines += 1
             return Gap(
-                source=self.name, from_s=self._last_read_s, to_s=now_s, reason="line-cut",
-                from_offset=piece.from_offset, to_offset=piece.to_offset,
+                source=self.name,
+                from_s=self._last_read_s,
+                to_s=now_s,
+                reason="line-cut",
+                from_offset=piece.from_offset,
+                to_offset=piece.to_offset,
             )
         self._last_read_s = now_s
         self._bytes_read += len(piece.data)
         return Block(
-            source=self.name, data=piece.data, offset=piece.offset, line=piece.line, arrived_s=now_s,
-            continues=piece.continues, was_cut=piece.was_cut,
+            source=self.name,
+            data=piece.data,
+            offset=piece.offset,
+            line=piece.line,
+            arrived_s=now_s,
+            continues=piece.continues,
+            was_cut=piece.was_cut,
         )
 
     def status(self) -> SourceStatus:
         """See SourceStatus."""
         return SourceStatus(
-            name=self.name, kind="stdin", readable=not self._ended,
+            name=self.name,
+            kind="stdin",
+            readable=not self._ended,
             why_not="the writer closed the pipe" if self._ended else "",
-            offset=self._cutter.offset, line=self._cutter.line, bytes_read=self._bytes_read,
-            lines_read=self._cutter.line - 1, cut_lines=self._cut_lines, last_read_s=self._last_read_s, wake="stream",
+            offset=self._cutter.offset,
+            line=self._cutter.line,
+            bytes_read=self._bytes_read,
+            lines_read=self._cutter.line - 1,
+            cut_lines=self._cut_lines,
+            last_read_s=self._last_read_s,
+            wake="stream",
         )

@@ -29,7 +29,7 @@ class LineCutter:
         """Begin at `offset` and `line` of the stream."""
         self._line_bytes = line_bytes
         self._held = bytearray()
-        self.offset = offset           # of the first byte not delivered
+        self.offset = offset  # of the first byte not delivered
         self.line = line
         self._inside = ""
 
@@ -51,7 +51,7 @@ class LineCutter:
             out.append(self._take(self._line_bytes, "skip"))
             rest = bytes(self._held)
             self._held.clear()
-            self._skip(rest, out)      # no newline in it: it was looked for above
+            self._skip(rest, out)  # no newline in it: it was looked for above
         return out
 
     def flush(self) -> list[Piece | Skipped]:

@@ -4,17 +4,18 @@ The files of a log form a chain from old to new. Each is read to its end before 
 for late lines until it has been quiet for a while. Every byte is delivered once, or lies in a gap that is said.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from sglang_watchdog.model.observation import Gap, Opened, Watermark
-from sglang_watchdog.sources.block import Block, Moved
-from sglang_watchdog.sources.logfile import Changed, LeftOut, Limits, Lines, LogFile, matches
-from sglang_watchdog.sources.position import FileMark, TailPosition
-from sglang_watchdog.sources.siblings import Candidate, rotated_and_current
-from sglang_watchdog.sources.status import SourceStatus
+from ..model.observation import Gap, Opened, Watermark
+from .block import Block, Moved
+from .logfile import Changed, LeftOut, Limits, Lines, LogFile, matches
+from .position import FileMark, TailPosition
+from .siblings import Candidate, rotated_and_current
+from .status import SourceStatus
 
 TailEvent: TypeAlias = Block | Moved | Gap | Opened | Watermark
 
@@ -48,12 +49,17 @@ class Tail:
     """Reads a log by its path, or by what a function says the path is; call `step` when something may have changed."""
 
     def __init__(
-        self, source: str, path: str | Callable[[], str | None], *, resume: TailPosition | None = None,
-        limits: Limits | None = None, with_history: bool = False,
+        self,
+        source: str,
+        path: str | Callable[[], str],
+        *,
+        resume: TailPosition | None = None,
+        limits: Limits | None = None,
+        with_history: bool = False,
     ) -> None:
         """Follow `path`. `with_history`: without a position, begin in the oldest rotated file instead of the newest."""
         self._source = source
-        self._locate: Callable[[], str | None] = path if callable(path) else lambda: path
+        self._locate: Callable[[], str] = path if callable(path) else lambda: path
         self._limits = limits or Limits()
         self._with_history = with_history
         self._pending = resume.files if resume is not None else ()
@@ -62,7 +68,8 @@ class Tail:
         self._generation = max((mark.generation for mark in self._pending), default=-1)
         self._counts = _Counts()
         self._why_not = ""
-        self._looked_s: float | None = None            # when the path was last seen to be the file at the chain's end
+        self._said = ""
+        self._looked_s: float | None = None  # when the path was last seen to be the file at the chain's end
         self._watermark_s = float("-inf")
         self._path = ""
         self.idle = False
@@ -74,19 +81,19 @@ class Tail:
 
         `now_s` is the wall clock, Unix seconds. Never raises for what a file or directory does: see `status().why_not`.
         """
+        is_new_look = self.idle or not self._path
         self.idle = False
-        path = self._locate()
-        if path is None:
-            self._why_not = "no log is known yet"
-            self.idle = True
-            return []
-        self._path = path
         self._why_not = ""
         try:
+            if is_new_look:
+                self._path = self._locate()
             events = self._start(now_s) if not self._chain else self._read_chain(now_s)
         except OSError as error:
-            self._why_not = f"{error.filename or path}: {error.strerror or error}"
-            events = []
+            place = f"{error.filename or self._path}: " if error.filename or self._path else ""
+            self._why_not = f"{place}{error.strerror}" if error.strerror else str(error)
+            events = self._refused(error, now_s)
+        else:
+            self._said = "" if not self._why_not else self._said
         if events:
             return events
         self.idle = True
@@ -105,12 +112,24 @@ class Tail:
         lag = max(0, size - mark.offset) if mark is not None and size is not None else None
         counts = self._counts
         return SourceStatus(
-            name=self._source, kind="tail", path=mark.path if mark else self._path,
-            readable=bool(self._chain) and not self._why_not, why_not=self._why_not,
-            device=mark.device if mark else None, inode=mark.inode if mark else None,
-            offset=mark.offset if mark else None, line=mark.line if mark else None, size_bytes=size, lag_bytes=lag,
-            generation=mark.generation if mark else 0, bytes_read=counts.bytes_read, lines_read=counts.lines_read,
-            cut_lines=counts.cut_lines, rotations=counts.rotations, truncations=counts.truncations, gaps=counts.gaps,
+            name=self._source,
+            kind="tail",
+            path=mark.path if mark else self._path,
+            readable=bool(self._chain) and not self._why_not,
+            why_not=self._why_not,
+            device=mark.device if mark else None,
+            inode=mark.inode if mark else None,
+            offset=mark.offset if mark else None,
+            line=mark.line if mark else None,
+            size_bytes=size,
+            lag_bytes=lag,
+            generation=mark.generation if mark else 0,
+            bytes_read=counts.bytes_read,
+            lines_read=counts.lines_read,
+            cut_lines=counts.cut_lines,
+            rotations=counts.rotations,
+            truncations=counts.truncations,
+            gaps=counts.gaps,
             last_read_s=counts.last_read_s,
         )
 
@@ -140,7 +159,7 @@ class Tail:
         try:
             return self._resume(files, now_s)
         except OSError:
-            self._counts.gaps = gaps_before        # nothing was started: all of it is said again at the next attempt
+            self._counts.gaps = gaps_before  # nothing was started: all of it is said again at the next attempt
             for log in self._chain:
                 log.close()
             self._chain.clear()
@@ -191,7 +210,7 @@ class Tail:
         for each in files:
             if each.identity == mark.identity and (matches(each, mark, self._limits) or _is_untouched(each, mark)):
                 return each
-        whole_s = mark.modified_ns // 10**9 * 10**9      # packers keep the time of the last write, some to the second
+        whole_s = mark.modified_ns // 10**9 * 10**9  # packers keep the time of the last write, some to the second
         fitting = [each for each in files if each.modified_ns >= whole_s and each.identity != mark.identity]
         return next((each for each in fitting if matches(each, mark, self._limits)), None)
 
@@ -230,10 +249,16 @@ class Tail:
         marks = [each.mark for each in self._chain]
         at = self._chain.index(log)
         return Block(
-            source=self._source, data=lines.data, offset=lines.before.offset, line=lines.before.line, arrived_s=now_s,
-            generation=lines.before.generation, continues=lines.before.inside == "piece", was_cut=lines.was_cut,
-            before=TailPosition(files=(*marks[:at], lines.before, *marks[at + 1:])),
-            after=TailPosition(files=(*marks[:at], lines.after, *marks[at + 1:])),
+            source=self._source,
+            data=lines.data,
+            offset=lines.before.offset,
+            line=lines.before.line,
+            arrived_s=now_s,
+            generation=lines.before.generation,
+            continues=lines.before.inside == "piece",
+            was_cut=lines.was_cut,
+            before=TailPosition(files=(*marks[:at], lines.before, *marks[at + 1 :])),
+            after=TailPosition(files=(*marks[:at], lines.after, *marks[at + 1 :])),
         )
 
     # --- one file after another -------------------------------------------------------------------------------------
@@ -241,7 +266,7 @@ class Tail:
     def _follow(self, log: LogFile, now_s: float) -> list[TailEvent]:
         """At the end of the newest file: open its successor if there is one."""
         if not log.is_finite:
-            found = os.stat(self._path)            # gone: raises, and we wait for the path to come back
+            found = os.stat(self._path)  # gone: raises, and we wait for the path to come back
             if (found.st_dev, found.st_ino) == log.mark.identity:
                 self._looked_s = now_s
                 return []
@@ -291,7 +316,7 @@ class Tail:
         if at is None:
             packed = (index for index, each in enumerate(files) if each.is_packed)
             at = next((index for index in packed if matches(files[index], mark, self._limits)), None)
-        newer = files[at + 1:] if at is not None else _newer_by_time(files, mark)
+        newer = files[at + 1 :] if at is not None else _newer_by_time(files, mark)
         return _Search(files, at, newer)
 
     def _came_back(self, files: list[Candidate]) -> bool:
@@ -309,12 +334,12 @@ class Tail:
         files = rotated_and_current(self._path, mark.path)
         if files is None:
             return []
-        if log is not self._chain[-1]:             # a rotated file that was emptied; the newer ones are open already
+        if log is not self._chain[-1]:  # a rotated file that was emptied; the newer ones are open already
             self._close(log)
             return [self._gap("truncated", now_s, mark.offset), self._moved()]
         opened = self._open_copies(files, mark, log.mark_anew(0))
         self._generation += 1
-        log.begin_anew(self._generation)           # the opened file, not the path: it may be deleted by now
+        log.begin_anew(self._generation)  # the opened file, not the path: it may be deleted by now
         self._counts.truncations += 1
         has_copy = bool(opened) and opened[0].mark.generation == mark.generation
         self._chain[-1:] = [*opened, log]
@@ -333,7 +358,7 @@ class Tail:
             others = [each for each in others if each.modified_ns <= now.modified_ns]
             others = [each for each in others if not (each.is_packed and matches(each, now, self._limits))]
         copy = next((each for each in reversed(others) if matches(each, mark, self._limits)), None)
-        since = others[others.index(copy) + 1:] if copy is not None else _newer_by_time(others, mark)
+        since = others[others.index(copy) + 1 :] if copy is not None else _newer_by_time(others, mark)
         opened: list[LogFile] = []
         try:
             if copy is not None:
@@ -367,11 +392,14 @@ class Tail:
         if mark is None:
             mark = self._finished.get(candidate.identity)
             if mark is not None and not matches(candidate, mark, self._limits):
-                mark = None            # the inode was used again
+                mark = None  # the inode was used again
         if mark is None:
             self._generation += 1
             mark = FileMark(
-                path=candidate.path, device=candidate.device, inode=candidate.inode, generation=self._generation,
+                path=candidate.path,
+                device=candidate.device,
+                inode=candidate.inode,
+                generation=self._generation,
             )
         try:
             return LogFile.open(candidate, self._limits, mark=replace(mark, is_copy=mark.is_copy or is_copy))
@@ -390,13 +418,17 @@ class Tail:
             os.stat(self._path)
         except OSError as error:
             return error
-        return OSError(22, "not a regular file, or being replaced", self._path)
+        return OSError(f"{self._path}: not a regular file, or being replaced")
 
     def _gap(self, reason: str, now_s: float, from_offset: int | None, to_offset: int | None = None) -> Gap:
         self._counts.gaps += 1
         return Gap(
-            source=self._source, from_s=self._counts.last_read_s, to_s=now_s, reason=reason,
-            from_offset=from_offset, to_offset=to_offset,
+            source=self._source,
+            from_s=self._counts.last_read_s,
+            to_s=now_s,
+            reason=reason,
+            from_offset=from_offset,
+            to_offset=to_offset,
         )
 
     def _opened(self, log: LogFile, *, from_start: bool | None = None) -> Opened:
@@ -406,6 +438,13 @@ class Tail:
 
     def _moved(self) -> Moved:
         return Moved(source=self._source, after=self.position)
+
+    def _refused(self, error: OSError, now_s: float) -> list[TailEvent]:
+        """Say once that nothing can be read. A file that is not there yet is no failure, and nothing is lost by either."""
+        if error.errno in (None, errno.ENOENT) or self._said == self._why_not:
+            return []
+        self._said = self._why_not
+        return [Gap(source=self._source, from_s=self._counts.last_read_s, to_s=now_s, reason=f"unreadable: {self._why_not}")]
 
     def _watermark(self, now_s: float) -> list[TailEvent]:
         """All is delivered up to now, less the time a line may take from its stamp to the file."""

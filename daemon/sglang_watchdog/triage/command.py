@@ -1,8 +1,8 @@
 """Reads a launch command as a shell and SGLang's start do: the words, the environment, the options and their values.
 
-Real commands come from shells, containers, compose files and process lists. Whatever stands around the server's own command
-(`docker run …`, `VAR=x`, `bash -c "…"`, a pipe behind it) is told apart from its arguments here; what the arguments mean for one
-release is `options`' business.
+Real commands come from shells, containers, compose files and process lists. Whatever stands around the server's own
+command (`docker run …`, `VAR=x`, `bash -c "…"`, a pipe behind it) is told apart from its arguments here; what the
+arguments mean for one release is `options`' business.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-_CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")          # sh, cmd.exe, PowerShell
+_CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")  # sh, cmd.exe, PowerShell
 _STOPS = re.compile(r"[|&;<>()]+|\d*>(?:&\d|\S*)?")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash"})
 _SECRET_VARIABLE = re.compile(r"(?i)(?:^|_)(?:key|secret|passw\w*|credentials?|token|pat)$")
@@ -29,7 +29,7 @@ class NotACommand(ValueError):
 class LaunchCommand:
     """What starts the server: its launcher, the arguments behind it, the variables set for it."""
 
-    launcher: str                                   # "python -m sglang.launch_server", "sglang serve", "" for bare flags
+    launcher: str  # "python -m sglang.launch_server", "sglang serve", "" for bare flags
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,24 +86,26 @@ def read_command(source: str | Sequence[str]) -> LaunchCommand:
 
 def _find(words: list[str], environment: dict[str, str]) -> LaunchCommand:
     for index, word in enumerate(words):
-        if word in _SHELLS and "-c" in words[index + 1:index + 4]:
-            script = words[words.index("-c", index) + 1:][:1]
+        if word in _SHELLS and "-c" in words[index + 1 : index + 4]:
+            script = words[words.index("-c", index) + 1 :][:1]
             if script and "sglang" in script[0]:
                 return _find(split_words(script[0]), {**environment, **_variables(words[:index])})
         launcher, length = _launcher_at(words, index)
         if launcher:
             variables = {**environment, **_variables(words[:index])}
-            return LaunchCommand(launcher, tuple(_until_stop(words[index + length:])), variables)
+            return LaunchCommand(launcher, tuple(_until_stop(words[index + length :])), variables)
     rest = [word for word in words if not _ASSIGNMENT.fullmatch(word) or word.startswith("-")]
     if rest and rest[0].startswith("-"):
-        return LaunchCommand("", tuple(_until_stop(rest)), {**environment, **_variables(words[:len(words) - len(rest)])})
-    raise NotACommand("neither a command that starts SGLang (python -m sglang.launch_server …, sglang serve …) nor flags: "
-                      + (" ".join(words[:6]) or "nothing given"))
+        return LaunchCommand("", tuple(_until_stop(rest)), {**environment, **_variables(words[: len(words) - len(rest)])})
+    raise NotACommand(
+        "neither a command that starts SGLang (python -m sglang.launch_server …, sglang serve …) nor flags: "
+        + (" ".join(words[:6]) or "nothing given")
+    )
 
 
 def _launcher_at(words: list[str], index: int) -> tuple[str, int]:
     """The launcher that begins at `index` and how many words it takes."""
-    word, rest = words[index], words[index + 1:]
+    word, rest = words[index], words[index + 1 :]
     if word == "-m" and rest[:1] in (["sglang.launch_server"], ["sglang_router.launch_server"]):
         return f"python -m {rest[0]}", 2
     if word == "-m" and rest[:2] in (["sglang.cli.main", "serve"], ["sglang.cli", "serve"]):
@@ -121,7 +123,7 @@ def _until_stop(words: list[str]) -> list[str]:
     for index, word in enumerate(words):
         if _STOPS.fullmatch(word):
             kept = words[:index]
-            if kept and kept[-1].isdigit() and word.startswith(">"):   # `2>&1` is split before its operator
+            if kept and kept[-1].isdigit() and word.startswith(">"):  # `2>&1` is split before its operator
                 kept = kept[:-1]
             return kept
     return words

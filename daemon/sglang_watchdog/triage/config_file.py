@@ -12,8 +12,9 @@ from ..library.flag_declarations import DeclaredOption
 
 @dataclass(frozen=True, slots=True)
 class ConfigWords:
-    """The words that stand before the command line's own. `problem` says why the file could not be used; the start fails with it
-    unless `is_missing`: the file may exist where the server starts."""
+    """The words that stand before the command line's own. `problem` says why the file could not be used; the start fails
+    with it unless `is_missing`: the file may exist where the server starts.
+    """
 
     words: tuple[str, ...] = ()
     name: str = ""

@@ -9,7 +9,9 @@ class UnknownGpu(ValueError):
     """No product of the table bears this name."""
 
 
-def gpu_facts(name: str, gpus: Mapping[str, Mapping[str, Any]], memory_gib: float | None = None, count: int | None = None) -> dict[str, Any]:
+def gpu_facts(
+    name: str, gpus: Mapping[str, Mapping[str, Any]], memory_gib: float | None = None, count: int | None = None
+) -> dict[str, Any]:
     """Facts by dotted name. An unknown product is an error unless its name is empty; `memory_gib` wins over the table.
 
     Raises:
@@ -33,12 +35,16 @@ def gpu_facts(name: str, gpus: Mapping[str, Mapping[str, Any]], memory_gib: floa
 def find_gpu(name: str, gpus: Mapping[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]] | None:
     """The product whose longest text stands in `name`, or of whose texts `name` is a part ("RTX PRO 6000", "h200")."""
     plain = _plain(name)
-    texts = sorted(((_plain(text), product) for product, record in gpus.items() for text in (*record.get("match", ()), product)),
-                   key=lambda pair: -len(pair[0]))
+    texts = sorted(
+        ((_plain(text), product) for product, record in gpus.items() for text in (*record.get("match", ()), product)),
+        key=lambda pair: -len(pair[0]),
+    )
     for text, product in texts:
         if text in plain:
             return product, gpus[product]
-    inside = [product for text, product in sorted(texts, key=lambda pair: len(pair[0])) if re.search(rf"\b{re.escape(plain)}\b", text)]
+    inside = [
+        product for text, product in sorted(texts, key=lambda pair: len(pair[0])) if re.search(rf"\b{re.escape(plain)}\b", text)
+    ]
     return (inside[0], gpus[inside[0]]) if inside else None
 
 

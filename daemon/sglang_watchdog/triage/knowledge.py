@@ -1,7 +1,7 @@
 """The flag knowledge of the library, compiled for judging: one record for each field, the hidden decisions, the table.
 
-Conditions are CEL over `args model gpu run`. In triage `args` holds what the server would resolve, and null there means "not set", which
-is known; an absent key is what is not known.
+Conditions are CEL over `args model gpu run`. In triage `args` holds what the server would resolve, and null there means
+"not set", which is known; an absent key is what is not known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..engine.cel_runtime import cel
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from ..engine.cel_runtime import cel
 from ..engine.conditions import CompiledCondition, paths_of
 from ..library.files import SCHEMA, default_root, read_table
 from ..library.flag_schema import DecisionsFile
@@ -144,12 +144,24 @@ def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
         name = body["field"]
         if name in found:
             raise BrokenKnowledge(f"{signature.id} and {found[name].signature} both describe the field {name}")
-        parts = {key: tuple(_rule(item, signature.releases, signature.id) for item in body[key])
-                 for key in ("needs", "automatic", "overrides", "fails", "conflicts", "dead", "deprecated", "helps")}
+        parts = {
+            key: tuple(_rule(item, signature.releases, signature.id) for item in body[key])
+            for key in ("needs", "automatic", "overrides", "fails", "conflicts", "dead", "deprecated", "helps")
+        }
         found[name] = FlagKnowledge(
-            signature=signature.id, field=name, flag=body["flag"] or "--" + name.replace("_", "-"), title=signature.title,
-            effect=body["effect"], source=body["source"], range_=SpecifierSet(signature.releases), renamed_to=body["renamed_to"],
-            removed=body["removed"], notes=body["notes"], examples=tuple(body["examples"]), **parts)
+            signature=signature.id,
+            field=name,
+            flag=body["flag"] or "--" + name.replace("_", "-"),
+            title=signature.title,
+            effect=body["effect"],
+            source=body["source"],
+            range_=SpecifierSet(signature.releases),
+            renamed_to=body["renamed_to"],
+            removed=body["removed"],
+            notes=body["notes"],
+            examples=tuple(body["examples"]),
+            **parts,
+        )
     return found
 
 
@@ -159,9 +171,11 @@ def read_decisions(root: Path) -> dict[str, DecisionKnowledge]:
     if faults:
         raise BrokenKnowledge("; ".join(f"{fault.path}: {fault.code or SCHEMA} {fault.message}" for fault in faults))
     return {
-        one.name: DecisionKnowledge(one.name, one.about, one.seen_by,
-                                    tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules))
-        for one in (table.decisions if table else ())}
+        one.name: DecisionKnowledge(
+            one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules)
+        )
+        for one in (table.decisions if table else ())
+    }
 
 
 def _rule(item: Mapping[str, Any], releases: str, where: str) -> Rule:
@@ -171,7 +185,18 @@ def _rule(item: Mapping[str, Any], releases: str, where: str) -> Rule:
     except ValueError as error:
         raise BrokenKnowledge(f"{where}: {error}") from error
     return Rule(
-        range_=SpecifierSet(item["releases"] or releases), conditions=conditions, because=item["because"], do=item["do"],
-        source=item["source"], verdict=item.get("verdict", ""), axis=item.get("axis", ""), logged=item.get("logged", ""),
-        option=item.get("option", ""), to=item.get("to", ""), stores=item.get("stores", True), value=item.get("value"),
-        becomes=becomes, becomes_paths=paths_of(item["becomes"]) if item.get("becomes") else ())
+        range_=SpecifierSet(item["releases"] or releases),
+        conditions=conditions,
+        because=item["because"],
+        do=item["do"],
+        source=item["source"],
+        verdict=item.get("verdict", ""),
+        axis=item.get("axis", ""),
+        logged=item.get("logged", ""),
+        option=item.get("option", ""),
+        to=item.get("to", ""),
+        stores=item.get("stores", True),
+        value=item.get("value"),
+        becomes=becomes,
+        becomes_paths=paths_of(item["becomes"]) if item.get("becomes") else (),
+    )

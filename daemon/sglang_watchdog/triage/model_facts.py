@@ -1,7 +1,7 @@
 """Facts of a model from its config.json, as conditions name them: model.architecture, model.is_moe, model.top_k …
 
-Names of keys differ between families and many models nest their language model (text_config, llm_config …), which is where SGLang itself
-looks first (srt/utils/hf_transformers_utils.py::get_hf_text_config).
+Names of keys differ between families and many models nest their language model (text_config, llm_config …), which is
+where SGLang itself looks first (srt/utils/hf_transformers_utils.py::get_hf_text_config).
 """
 
 import json
@@ -11,7 +11,15 @@ from typing import Any
 
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config", "talker_config")
 EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_per_layer")
-TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts", "num_selected_experts")
+TOP_K = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "moe_topk",
+    "moe_top_k",
+    "moe_k",
+    "top_k_experts",
+    "num_selected_experts",
+)
 
 
 class UnreadableConfig(ValueError):
@@ -42,9 +50,11 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def model_facts(config: Mapping[str, Any], quant: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Facts from the parsed files. What the files do not tell is left out, except that no quantisation and no experts are answers."""
+    """Facts from the parsed files. What the files do not tell is left out, except that no quantisation and no experts are
+    answers.
+    """
     text = next((config[name] for name in NESTED if isinstance(config.get(name), dict)), config)
-    if isinstance(text.get("text_config"), dict):          # Omni models nest twice
+    if isinstance(text.get("text_config"), dict):  # Omni models nest twice
         text = text["text_config"]
     facts: dict[str, Any] = {}
     architectures = config.get("architectures")
@@ -60,12 +70,19 @@ def model_facts(config: Mapping[str, Any], quant: Mapping[str, Any] | None = Non
         facts["model.shared_experts"] = int(_first(text, ("n_shared_experts", "num_shared_experts")) or 0)
     facts["model.is_mla"] = _is_mla(text)
     facts["model.quantization"] = _quantization(config, text, quant or {})
-    facts["model.is_multimodal"] = any(isinstance(config.get(name), dict) for name in ("vision_config", "audio_config", "thinker_config"))
+    facts["model.is_multimodal"] = any(
+        isinstance(config.get(name), dict) for name in ("vision_config", "audio_config", "thinker_config")
+    )
     facts["model.is_hybrid_linear"] = _is_hybrid_linear(text)
     facts["model.has_sliding_window"] = _has_sliding_window(text)
     facts["model.is_sparse_attention"] = text.get("index_topk") is not None
-    for name, key in (("hidden_size", "hidden_size"), ("layers", "num_hidden_layers"), ("kv_heads", "num_key_value_heads"),
-                      ("context_length", "max_position_embeddings"), ("mtp_layers", "num_nextn_predict_layers")):
+    for name, key in (
+        ("hidden_size", "hidden_size"),
+        ("layers", "num_hidden_layers"),
+        ("kv_heads", "num_key_value_heads"),
+        ("context_length", "max_position_embeddings"),
+        ("mtp_layers", "num_nextn_predict_layers"),
+    ):
         if isinstance(text.get(key), int):
             facts[f"model.{name}"] = text[key]
     if config.get("model_type"):
@@ -77,9 +94,9 @@ def _first(text: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     for name in names:
         value = text.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
-            return value
+            return int(value)
         if isinstance(value, list) and value and all(isinstance(item, int) for item in value):
-            return max(value)
+            return int(max(value))
     return None
 
 
@@ -110,8 +127,17 @@ def _is_hybrid_linear(text: Mapping[str, Any]) -> bool:
     kinds = text.get("layer_types")
     if isinstance(kinds, list) and any(str(kind) in ("linear_attention", "mamba", "mamba2", "kda", "conv") for kind in kinds):
         return True
-    return any(text.get(name) is not None for name in ("linear_num_value_heads", "linear_attn_config", "mamba_num_heads", "mamba_n_heads",
-                                                        "hybrid_override_pattern", "full_attention_interval"))
+    return any(
+        text.get(name) is not None
+        for name in (
+            "linear_num_value_heads",
+            "linear_attn_config",
+            "mamba_num_heads",
+            "mamba_n_heads",
+            "hybrid_override_pattern",
+            "full_attention_interval",
+        )
+    )
 
 
 def _has_sliding_window(text: Mapping[str, Any]) -> bool:

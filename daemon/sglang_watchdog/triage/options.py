@@ -22,15 +22,15 @@ _TRUE, _FALSE = frozenset({"true", "yes", "1", "on"}), frozenset({"false", "no",
 class GivenFlag:
     """One option of a command. `error` says why argparse stops there; `value` is what it would store, masked where secret."""
 
-    typed: str                        # "--mem-frac" as written
-    option: str                       # "--mem-fraction-static"; "" if no option of the release matches
+    typed: str  # "--mem-frac" as written
+    option: str  # "--mem-fraction-static"; "" if no option of the release matches
     declared: DeclaredOption | None
     value: Any = None
-    is_value_known: bool = True       # False: a shell variable or a template's gap stands there
+    is_value_known: bool = True  # False: a shell variable or a template's gap stands there
     error: str = ""
-    kind: str = ""                    # of the error: unrecognised, ambiguous, value, missing
+    kind: str = ""  # of the error: unrecognised, ambiguous, value, missing
     candidates: tuple[str, ...] = ()
-    origin: str = "command line"      # or the config file's name
+    origin: str = "command line"  # or the config file's name
 
     @property
     def field(self) -> str:
@@ -56,7 +56,9 @@ def read_options(words: Sequence[str], options: Mapping[str, DeclaredOption], or
         index += 1
         if not _is_option(word, options):
             if word != "--":
-                flags.append(GivenFlag(word, "", None, error=f"{word!r} belongs to no option", kind="unrecognised", origin=origin))
+                flags.append(
+                    GivenFlag(word, "", None, error=f"{word!r} belongs to no option", kind="unrecognised", origin=origin)
+                )
             continue
         typed, equals, inline = _split(word, options)
         option, matches = resolve_option(typed, options)
@@ -88,13 +90,22 @@ def _split(word: str, options: Mapping[str, DeclaredOption]) -> tuple[str, str, 
 def _not_understood(typed: str, matches: tuple[str, ...], value: str, origin: str) -> GivenFlag:
     shown = MASK if value and is_secret(typed.lstrip("-").replace("-", "_")) else value or None
     if matches:
-        return GivenFlag(typed, "", None, value=shown, error=f"ambiguous: it could be {', '.join(matches)}", kind="ambiguous",
-                         candidates=matches, origin=origin)
+        return GivenFlag(
+            typed,
+            "",
+            None,
+            value=shown,
+            error=f"ambiguous: it could be {', '.join(matches)}",
+            kind="ambiguous",
+            candidates=matches,
+            origin=origin,
+        )
     return GivenFlag(typed, "", None, value=shown, error="no such option", kind="unrecognised", origin=origin)
 
 
-def _take(typed: str, option: str, declared: DeclaredOption, inline: str | None, following: list[str], origin: str
-          ) -> tuple[GivenFlag, int]:
+def _take(
+    typed: str, option: str, declared: DeclaredOption, inline: str | None, following: list[str], origin: str
+) -> tuple[GivenFlag, int]:
     """The flag with its value, and how many of the following words it took."""
     if not _takes_value(declared):
         value: Any = {"flag-off": False, "alias-const": declared.const}.get(declared.action, True)
@@ -109,8 +120,11 @@ def _take(typed: str, option: str, declared: DeclaredOption, inline: str | None,
     if any(_VARIABLE.search(text) for text in taken):
         return GivenFlag(typed, option, declared, " ".join(taken), is_value_known=False, origin=origin), used
     values, error = _convert(taken, declared)
-    value = values if isinstance(declared.nargs, int) or declared.nargs in ("+", "*") else (
-        values[0] if values else (declared.const if declared.const is not None else None))
+    value = (
+        values
+        if isinstance(declared.nargs, int) or declared.nargs in ("+", "*")
+        else (values[0] if values else (declared.const if declared.const is not None else None))
+    )
     if value is not None and is_secret(declared.field):
         value = MASK
     return GivenFlag(typed, option, declared, value, error=error, kind="value" if error else "", origin=origin), used

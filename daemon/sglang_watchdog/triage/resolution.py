@@ -1,17 +1,17 @@
 """Predicts what the server makes of its arguments: defaults, what it sets by itself, what it changes over the user's word.
 
-Values are found on demand, each once. Three outcomes: a value with how it came about, or unknown with the fact that is missing. Where the
-rules of two fields ask for one another, the inner question gets the value before any rule, as SGLang's fixed order of steps gives it.
+Values are found on demand, each once. Three outcomes: a value with how it came about, or unknown with the fact that is
+missing. Where the rules of two fields ask for one another, the inner question gets the value before any rule, as
+SGLang's fixed order of steps gives it. `run.asked.<field>` is always the value before any rule: what the user gave, or
+the release's default. Some steps of SGLang run before the ones that change it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
-
 from ..engine.conditions import CompiledCondition, Context, Fault, Outcome, Unknown
-from ..library.flag_table import UNKNOWN_DEFAULT
+from ..library.flag_declarations import UNKNOWN_DEFAULT
 from ..model.observation import Json
 from .knowledge import Knowledge, Rule
 
@@ -62,10 +62,19 @@ _MISSING = object()
 class Resolution:
     """One launch on one release, model and GPU."""
 
-    def __init__(self, knowledge: Knowledge, release: str, given: Mapping[str, Any], facts: Mapping[str, Any],
-                 unknown: frozenset[str] = frozenset(), resolved: Mapping[str, Any] | None = None) -> None:
-        """`given`: what the user set, by field. `facts`: model.*, gpu.* and observed run.* facts; None is left out. `unknown`: fields
-        that were set to something we cannot read. `resolved`: the dump of a running server, which then is the truth for args."""
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        release: str,
+        given: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        unknown: frozenset[str] = frozenset(),
+        resolved: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`given`: what the user set, by field. `facts`: model.*, gpu.* and observed run.* facts; None is left out.
+        `unknown`: fields that were set to something we cannot read. `resolved`: the dump of a running server, which
+        then is the truth for args.
+        """
         self.knowledge = knowledge
         self.release = release
         self.given = given
@@ -74,7 +83,7 @@ class Resolution:
         self._resolved = resolved
         self._values: dict[str, Known | Unknown] = {}
         self._open: set[str] = set()
-        self.faults: list[str] = []        # rules of the library that are wrong: shown, and their answer is unknown
+        self.faults: list[str] = []  # rules of the library that are wrong: shown, and their answer is unknown
 
     # -- values -------------------------------------------------------------------------------------------------------
     def value(self, path: str) -> Known | Unknown:
@@ -92,7 +101,8 @@ class Resolution:
     def without(self, name: str) -> "Resolution":
         """The same launch without the user's setting of one field."""
         given = {key: value for key, value in self.given.items() if key != name}
-        return Resolution(self.knowledge, self.release, given, self._facts, self._unknown - {name})
+        resolved = None if self._resolved is None else {key: value for key, value in self._resolved.items() if key != name}
+        return Resolution(self.knowledge, self.release, given, self._facts, self._unknown - {name}, resolved)
 
     def _argument(self, name: str) -> Known | Unknown:
         if self._resolved is not None and name in self._resolved:
@@ -184,12 +194,30 @@ class Resolution:
         return unknown if unknown is not None else True
 
     def evaluate(self, condition: CompiledCondition, also: Mapping[str, Any] | None = None) -> Outcome:
-        return condition.evaluate(self._context(condition.paths, also or {}))
+        outcome = condition.evaluate(self._context(condition.paths, also or {}))
+        return self._root_cause(outcome) if isinstance(outcome, Unknown) else outcome
+
+    def _root_cause(self, missing: Unknown) -> Unknown:
+        """The fact at the bottom: a decision is unknown because something under it is."""
+        if "." not in missing.path or " " in missing.path:
+            return missing
+        below = self.value(missing.path)
+        return below if isinstance(below, Unknown) else missing
 
     def _context(self, paths: tuple[str, ...], also: Mapping[str, Any]) -> Facts:
         context = Facts()
+        asked = {
+            path.split(".")[2]: start
+            for path in paths
+            if path.startswith("run.asked.")
+            if isinstance(start := self._start_value(path.split(".")[2]), Known)
+        }
+        if asked:
+            context.add("run.asked", {name: start.value for name, start in asked.items()})
         for path in paths:
             short = ".".join(path.split(".")[:2])
+            if short == "run.asked":
+                continue
             if short in also:
                 context.add(short, also[short])
                 continue
@@ -206,7 +234,9 @@ class Resolution:
         try:
             return rule.becomes.execute(context.environment)
         except KeyError:
-            return Unknown(next((path for path in rule.becomes_paths if context.look_up(path) is None), rule.becomes_paths[0]))
+            return self._root_cause(
+                Unknown(next((path for path in rule.becomes_paths if context.look_up(path) is None), rule.becomes_paths[0]))
+            )
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error} ({rule.source})")
             return Unknown("a rule of the library that is broken")

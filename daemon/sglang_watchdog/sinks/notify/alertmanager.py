@@ -1,5 +1,6 @@
-"""Alertmanager's v2 API, with the duties of its clients: send firing alerts again and again with an end in the near future,
-so that a dead sender resolves by itself; send resolved ones for a while; never change an alert's labels; tell every peer.
+"""Alertmanager's v2 API, with the duties of its clients: send firing alerts again and again with an end in the near
+future, so that a dead sender resolves by itself; send resolved ones for a while; never change an alert's labels; tell
+every peer.
 
 What each peer was told is in the ledger, so that a restart of either side loses nothing.
 """
@@ -17,14 +18,14 @@ from . import http, message
 from .settings import AlertmanagerSettings
 
 _BATCH: Final = 200
-_MOST: Final = 5_000                       # alerts of one daemon
+_MOST: Final = 5_000  # alerts of one daemon
 _ENDS_AFTER_RESENDS: Final = 4
 ALIVE: Final = "SGLangWatchdogAlive"
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    key: str                               # the finding; "" for the alert that says we are alive
+    key: str  # the finding; "" for the alert that says we are alive
     state: str
     document: dict[str, Any]
 
@@ -36,16 +37,28 @@ def channel(settings: AlertmanagerSettings, url: str) -> str:
 
 def alerts(connection: sqlite3.Connection, settings: AlertmanagerSettings, url: str, *, now_s: float, external_url: str) -> list[Alert]:
     """What this peer must hear now: what is firing, and what was firing when it last heard."""
-    told = {str(key): (str(state), float(at)) for key, state, at in connection.execute(
-        "SELECT key, state, at FROM delivered WHERE channel = ?", (channel(settings, url),))}
+    told = {
+        str(key): (str(state), float(at))
+        for key, state, at in connection.execute("SELECT key, state, at FROM delivered WHERE channel = ?", (channel(settings, url),))
+    }
     firing = ledger_reads.findings(connection, FindingFilter(state=(State.FIRING.value,)), now_s=now_s, limit=_MOST).items
     heard = [key for key, (state, at_s) in told.items() if state == State.FIRING.value or now_s <= at_s + settings.resolved_for_s]
-    over = [row for part in _parts(heard, 500)
-            for row in ledger_reads.findings(connection, FindingFilter(
-                id=tuple(part), state=(State.RESOLVED.value, State.EXPIRED.value)), now_s=now_s, limit=500).items]
+    over = [
+        row
+        for part in _parts(heard, 500)
+        for row in ledger_reads.findings(
+            connection,
+            FindingFilter(id=tuple(part), state=(State.RESOLVED.value, State.EXPIRED.value)),
+            now_s=now_s,
+            limit=500,
+        ).items
+    ]
     ends_s = now_s + settings.resend_s * _ENDS_AFTER_RESENDS
-    result = [Alert(row.id, State.FIRING.value, alert(row, ends_s, external_url)) for row in firing
-              if told.get(row.id, ("", 0.0))[0] == State.FIRING.value or _is_for(row, settings)]
+    result = [
+        Alert(row.id, State.FIRING.value, alert(row, ends_s, external_url))
+        for row in firing
+        if told.get(row.id, ("", 0.0))[0] == State.FIRING.value or _is_for(row, settings)
+    ]
     result += [Alert(row.id, row.state, alert(row, None, external_url)) for row in over]
     if settings.alive_alert:
         result.append(Alert("", State.FIRING.value, alive(now_s, ends_s, external_url)))
@@ -61,31 +74,48 @@ def alert(row: FindingRow, ends_s: float | None, external_url: str) -> dict[str,
     document = json.loads(row.doc)
     starts = str(document["first_seen"] or document["last_seen"] or encode.time(0.0))
     ends = str(encode.time(ends_s) or document["resolved_at"] or document["last_seen"] or starts)
-    labels = {"alertname": "SGLangWatchdogFinding", "server": row.server, "topic": row.topic, "signature": row.signature,
-              "severity": row.severity, "finding": row.id}
+    labels = {
+        "alertname": "SGLangWatchdogFinding",
+        "server": row.server,
+        "topic": row.topic,
+        "signature": row.signature,
+        "severity": row.severity,
+        "finding": row.id,
+    }
     if document["scope"]["gpu_uuid"]:
         labels["gpu_uuid"] = document["scope"]["gpu_uuid"]
     return {
         "labels": labels,
-        "annotations": {name: text for name, text in (
-            ("summary", f"{row.server}: {document['title']}"), ("description", document["summary"]),
-            ("evidence", message.first_evidence(document)), ("remediation", document["remediation"])) if text},
-        "startsAt": min(starts, ends), "endsAt": ends,
+        "annotations": {
+            name: text
+            for name, text in (
+                ("summary", f"{row.server}: {document['title']}"),
+                ("description", document["summary"]),
+                ("evidence", message.first_evidence(document)),
+                ("remediation", document["remediation"]),
+            )
+            if text
+        },
+        "startsAt": min(starts, ends),
+        "endsAt": ends,
         **({"generatorURL": message.link(external_url, row.id)} if external_url else {}),
     }
 
 
 def alive(now_s: float, ends_s: float, external_url: str) -> dict[str, Any]:
     """Always firing: route it to a dead man's switch, which pages when it stops coming."""
-    return {"labels": {"alertname": ALIVE, "severity": "none"},
-            "annotations": {"summary": "SGLang Watchdog is alive."},
-            "startsAt": encode.time(now_s), "endsAt": encode.time(ends_s),
-            **({"generatorURL": external_url} if external_url else {})}
+    return {
+        "labels": {"alertname": ALIVE, "severity": "none"},
+        "annotations": {"summary": "SGLang Watchdog is alive."},
+        "startsAt": encode.time(now_s),
+        "endsAt": encode.time(ends_s),
+        **({"generatorURL": external_url} if external_url else {}),
+    }
 
 
 def push(settings: AlertmanagerSettings, url: str, batch: Sequence[Alert], *, timeout_s: float) -> None:
     """Raises:
-        DeliveryFailed: this peer did not take them.
+    DeliveryFailed: this peer did not take them.
     """
     headers = {"content-type": "application/json", "user-agent": "sglang-watchdog"}
     if settings.token_file is not None:
@@ -104,10 +134,13 @@ def remember(connection: sqlite3.Connection, settings: AlertmanagerSettings, url
     connection.executemany(
         "INSERT INTO delivered (channel, key, state, at) VALUES (?,?,?,?) ON CONFLICT (channel, key) DO UPDATE"
         " SET state = excluded.state, at = excluded.at WHERE delivered.state <> excluded.state",
-        [(name, each.key, each.state, now_s) for each in batch if each.key])
-    connection.execute("DELETE FROM delivered WHERE channel = ? AND state <> 'firing' AND at < ?",
-                       (name, now_s - settings.resolved_for_s - 3600.0))
+        [(name, each.key, each.state, now_s) for each in batch if each.key],
+    )
+    connection.execute(
+        "DELETE FROM delivered WHERE channel = ? AND state <> 'firing' AND at < ?",
+        (name, now_s - settings.resolved_for_s - 3600.0),
+    )
 
 
 def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
-    return (items[start:start + size] for start in range(0, len(items), size))
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -20,7 +20,8 @@ class DeliveryFailed(Exception):
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float, ca_file: Path | None = None) -> bytes:
-    """Send and return what was answered, at most 64 KiB of it. Redirects are not followed: they could lead a secret elsewhere.
+    """Send and return what was answered, at most 64 KiB of it. Redirects are not followed: they could lead a secret
+    elsewhere.
 
     Raises:
         DeliveryFailed: with the host, never the whole address (it may hold a secret).
@@ -62,7 +63,7 @@ def _read(connection: http.client.HTTPConnection, answer: http.client.HTTPRespon
         left_s = ends_at - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the answer did not end in time")
-        if connection.sock is not None:        # None once the answer said that the connection ends with it
+        if connection.sock is not None:  # None once the answer said that the connection ends with it
             connection.sock.settimeout(left_s)
         part = answer.read1(4096)
         if not part:

@@ -1,4 +1,5 @@
-"""One thread for each channel, so that a dead one keeps nobody else waiting. Everything it must not forget is in the ledger."""
+"""One thread for each channel, so that a dead one keeps nobody else waiting. Everything it must not forget is in the
+ledger."""
 
 import random
 import threading
@@ -16,7 +17,7 @@ from .settings import AlertmanagerSettings, Pace
 from .webhook import Channel
 
 _SLEEP_MOST_S: Final = 60.0
-_GATHER_S: Final = 1.0                     # after news, so that what belongs together goes together
+_GATHER_S: Final = 1.0  # after news, so that what belongs together goes together
 
 
 @dataclass(slots=True)
@@ -25,14 +26,23 @@ class Tally:
 
     sent: int = 0
     failed: int = 0
-    error: str = ""                        # of the newest attempt; "" after a success
+    error: str = ""  # of the newest attempt; "" after a success
 
 
 class Post:
     """Brings the outbox of one channel to its people."""
 
-    def __init__(self, name: str, channel: Channel, ledger: Ledger, *, at_least: Severity, pace: Pace,
-                 now: Callable[[], float] = time.time, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        name: str,
+        channel: Channel,
+        ledger: Ledger,
+        *,
+        at_least: Severity,
+        pace: Pace,
+        now: Callable[[], float] = time.time,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
         self.name, self.tally = name, Tally()
         self._channel, self._ledger, self._at_least, self._pace = channel, ledger, at_least, pace
         self._now, self._jitter = now, jitter
@@ -80,8 +90,16 @@ class Post:
 class AlertPeer:
     """Keeps one Alertmanager informed."""
 
-    def __init__(self, settings: AlertmanagerSettings, url: str, ledger: Ledger, *, pace: Pace, external_url: str = "",
-                 now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: AlertmanagerSettings,
+        url: str,
+        ledger: Ledger,
+        *,
+        pace: Pace,
+        external_url: str = "",
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self.name, self.tally = alertmanager.channel(settings, url), Tally()
         self._settings, self._url, self._ledger, self._pace = settings, url, ledger, pace
         self._external_url, self._now = external_url, now
@@ -89,8 +107,9 @@ class AlertPeer:
     def turn(self) -> float:
         """Send everything once. Returns the seconds until the next sending, sooner after a failure."""
         now_s = self._now()
-        batch = self._ledger.read(lambda connection: alertmanager.alerts(
-            connection, self._settings, self._url, now_s=now_s, external_url=self._external_url))
+        batch = self._ledger.read(
+            lambda connection: alertmanager.alerts(connection, self._settings, self._url, now_s=now_s, external_url=self._external_url)
+        )
         try:
             alertmanager.push(self._settings, self._url, batch, timeout_s=self._pace.timeout_s)
         except DeliveryFailed as fault:
@@ -107,15 +126,21 @@ Worker = Post | AlertPeer
 
 
 class Notifier:
-    """Runs the workers. `wake` is for the ledger's `on_committed`; `on_fault` hears of faults that are ours, not the channel's."""
+    """Runs the workers. `wake` is for the ledger's `on_committed`; `on_fault` hears of faults that are ours, not the
+    channel's."""
 
-    def __init__(self, workers: Sequence[Worker], ledger: Ledger, *, on_fault: Callable[[str, BaseException], None] = lambda *_: None,
-                 gather_s: float = _GATHER_S) -> None:
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        ledger: Ledger,
+        *,
+        on_fault: Callable[[str, BaseException], None] = lambda *_: None,
+        gather_s: float = _GATHER_S,
+    ) -> None:
         self._workers, self._ledger, self._on_fault, self._gather_s = tuple(workers), ledger, on_fault, gather_s
         self._wakes = {worker.name: threading.Event() for worker in workers}
         self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(worker,), name=f"notify {worker.name}", daemon=True)
-                         for worker in workers]
+        self._threads = [threading.Thread(target=self._run, args=(worker,), name=f"notify {worker.name}", daemon=True) for worker in workers]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -139,8 +164,7 @@ class Notifier:
         """For each channel: sent, failed attempts, waiting, dead letters."""
         names = [worker.name for worker in self._workers]
         counted = self._ledger.read(lambda connection: [outbox.counts(connection, name) for name in names])
-        return {worker.name: (worker.tally.sent, worker.tally.failed, *counts)
-                for worker, counts in zip(self._workers, counted, strict=True)}
+        return {worker.name: (worker.tally.sent, worker.tally.failed, *counts) for worker, counts in zip(self._workers, counted, strict=True)}
 
     def _run(self, worker: Worker) -> None:
         wake = self._wakes[worker.name]
@@ -150,7 +174,7 @@ class Notifier:
                 pause_s = worker.turn()
             except LedgerClosed:
                 return
-            except Exception as fault:         # a fault of ours must not end the telling for good
+            except Exception as fault:  # a fault of ours must not end the telling for good
                 self._on_fault(worker.name, fault)
                 pause_s = _SLEEP_MOST_S
             if wake.wait(pause_s) and not self._stopping.is_set():

@@ -20,8 +20,8 @@ class Waiting:
     change_id: int
     queued_s: float
     attempts: int
-    finding: FindingRow | None             # None: past its retention
-    told_state: str | None                 # what this channel was told last, and when
+    finding: FindingRow | None  # None: past its retention
+    told_state: str | None  # what this channel was told last, and when
     told_at_s: float
 
 
@@ -78,8 +78,15 @@ def due(connection: sqlite3.Connection, channel: str, now_s: float) -> list[Wait
     found = ledger_reads.findings(connection, FindingFilter(id=keys), now_s=now_s, limit=_AT_ONCE) if keys else None
     findings = {each.id: each for each in found.items} if found is not None else {}
     return [
-        Waiting(key=row[0], change_id=row[1], queued_s=row[2], attempts=row[3], finding=findings.get(row[0]),
-                told_state=row[4], told_at_s=row[5] or 0.0)
+        Waiting(
+            key=row[0],
+            change_id=row[1],
+            queued_s=row[2],
+            attempts=row[3],
+            finding=findings.get(row[0]),
+            told_state=row[4],
+            told_at_s=row[5] or 0.0,
+        )
         for row in rows
     ]
 
@@ -98,7 +105,10 @@ def told(connection: sqlite3.Connection, channel: str, waiting: Waiting, state: 
         (channel, waiting.key, state, now_s),
     )
     drop(connection, channel, waiting)
-    connection.execute("UPDATE outbox SET attempts = 0, queued = ?, error = '' WHERE channel = ? AND key = ?", (now_s, channel, waiting.key))
+    connection.execute(
+        "UPDATE outbox SET attempts = 0, queued = ?, error = '' WHERE channel = ? AND key = ?",
+        (now_s, channel, waiting.key),
+    )
 
 
 def drop(connection: sqlite3.Connection, channel: str, waiting: Waiting) -> None:
@@ -142,6 +152,7 @@ def bound(connection: sqlite3.Connection, channel: str, most: int, now_s: float)
 
 def counts(connection: sqlite3.Connection, channel: str) -> tuple[int, int]:
     """How many wait and how many were given up."""
+
     def count(table: str) -> Any:
         return connection.execute(f"SELECT count(*) FROM {table} WHERE channel = ?", (channel,)).fetchone()[0]  # noqa: S608 - our tables
 
@@ -152,9 +163,9 @@ def close_others(connection: sqlite3.Connection, channels: tuple[str, ...], now_
     """Bury what waits for channels that are no longer configured."""
     marks = ",".join("?" * len(channels))
     connection.execute(
-        "INSERT INTO dead_letters (channel, key, at, attempts, error, doc)"
+        "INSERT INTO dead_letters (channel, key, at, attempts, error, doc)"  # noqa: S608 - question marks only
         " SELECT o.channel, o.key, ?, o.attempts, 'the channel is no longer configured', coalesce(f.doc, '{}')"
-        f" FROM outbox o LEFT JOIN findings f ON f.id = o.key WHERE o.channel NOT IN ({marks})",  # noqa: S608 - question marks
+        f" FROM outbox o LEFT JOIN findings f ON f.id = o.key WHERE o.channel NOT IN ({marks})",
         (now_s, *channels),
     )
     connection.execute(f"DELETE FROM outbox WHERE channel NOT IN ({marks})", channels)  # noqa: S608

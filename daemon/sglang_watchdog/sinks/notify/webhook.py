@@ -23,7 +23,7 @@ class Channel(Protocol):
 
     def tell(self, row: FindingRow, change_id: int, *, told_before: bool, now_s: float) -> None:
         """Raises:
-            DeliveryFailed: it did not arrive.
+        DeliveryFailed: it did not arrive.
         """
 
 
@@ -45,7 +45,8 @@ class Webhook:
 
 
 def secret(file: Path) -> bytes:
-    """The key in a file: `whsec_` and base64, as Standard Webhooks writes it, or any other text of 24 characters or more.
+    """The key in a file: `whsec_` and base64, as Standard Webhooks writes it, or any other text of 24 characters or
+    more.
 
     Raises:
         SecretInvalid, OSError
@@ -66,7 +67,10 @@ def secret(file: Path) -> bytes:
 def headers(key: bytes, id: str, at_s: int, body: bytes) -> Mapping[str, str]:
     digest = hmac.new(key, b".".join((id.encode(), str(at_s).encode(), body)), hashlib.sha256).digest()
     return {
-        "content-type": "application/json", "user-agent": "sglang-watchdog", "webhook-id": id, "webhook-timestamp": str(at_s),
+        "content-type": "application/json",
+        "user-agent": "sglang-watchdog",
+        "webhook-id": id,
+        "webhook-timestamp": str(at_s),
         "webhook-signature": "v1," + base64.b64encode(digest).decode(),
     }
 
@@ -74,12 +78,11 @@ def headers(key: bytes, id: str, at_s: int, body: bytes) -> Mapping[str, str]:
 class Chat:
     """Chats by apprise, if it is installed. `send` gets the URLs, title and text, and says whether it arrived."""
 
-    def __init__(self, settings: ChatSettings, external_url: str = "",
-                 send: Callable[[list[str], str, str], bool] | None = None) -> None:
+    def __init__(self, settings: ChatSettings, external_url: str = "", send: Callable[[list[str], str, str], bool] | None = None) -> None:
         self._settings, self._external_url = settings, external_url
         self._send = send or _by_apprise
 
-    def tell(self, row: FindingRow, change_id: int, *, told_before: bool, now_s: float) -> None:
+    def tell(self, row: FindingRow, change_id: int, *, told_before: bool, now_s: float) -> None:  # noqa: ARG002
         try:
             urls = [line.strip() for line in self._settings.urls_file.read_text(encoding="utf-8").splitlines()]
         except OSError as fault:
@@ -91,7 +94,7 @@ class Chat:
 
 def _by_apprise(urls: list[str], title: str, text: str) -> bool:
     try:
-        import apprise
+        import apprise  # noqa: PLC0415 - an optional extra
     except ImportError as fault:
         raise DeliveryFailed("chats need apprise: pip install 'sglang-watchdog[notify]'") from fault
     sender = apprise.Apprise()

@@ -17,8 +17,6 @@ def create(parts: Parts) -> FastAPI:
         description="Times are RFC 3339 UTC. Lists come in pages. Errors are problem details (RFC 9457).",
         docs_url=None,
         redoc_url=None,
-        root_path=parts.settings.root_path,
-        root_path_in_servers=False,
         openapi_url="/openapi.json",
         redirect_slashes=False,
     )

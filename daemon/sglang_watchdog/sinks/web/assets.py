@@ -1,4 +1,5 @@
-"""Style and script of the pages: files beside this one, put into the page itself, so that nothing is loaded from anywhere."""
+"""Style and script of the pages: files beside this one, put into the page itself, so that nothing is loaded from
+anywhere."""
 
 from functools import cache
 from importlib.resources import files

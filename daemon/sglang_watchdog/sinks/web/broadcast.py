@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 
 class Broadcast:
-    """Carries no data: those woken read the ledger from where they stand, so that a slow one costs nothing but itself."""
+    """Carries no data: those woken read the ledger from where they stand, so that a slow one costs nothing but
+    itself."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

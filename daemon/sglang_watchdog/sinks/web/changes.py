@@ -8,7 +8,7 @@ import asyncio
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -30,16 +30,12 @@ class ChangeQuery(BaseModel):
     after: str | None = Query(
         None,
         pattern=r"^[0-9]{1,18}$",
-        description=(
-            "Begin after this change; `0` begins with the oldest kept. `Last-Event-ID` goes before it. Left out: only what comes."
-        ),
+        description=("Begin after this change; `0` begins with the oldest kept. `Last-Event-ID` goes before it. Left out: only what comes."),
     )
-    duration_s: int | None = Query(
-        None, ge=0, le=86_400, description="End the stream after so long; 0 ends it with the backlog."
-    )
+    duration_s: int | None = Query(None, ge=0, le=86_400, description="End the stream after so long; 0 ends it with the backlog.")
 
 
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$"), Field()]
+LastEventId = Annotated[str, Header(alias="Last-Event-ID", pattern=r"^[0-9]{0,18}$")]
 
 
 class EventStream(Response):
@@ -56,11 +52,11 @@ def router(parts: Parts) -> APIRouter:
         response_model=None,
         response_class=EventStream,
         responses={
-            200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}},
+            200: {"content": {"text/event-stream": {"schema": EVENT, "example": EXAMPLE}}},
             503: {"description": "Too many streams are open.", **PROBLEM},
         },
     )
-    async def stream_changes(asked: Annotated[ChangeQuery, Query()], last_event_id: LastEventId = None) -> Response:
+    async def stream_changes(asked: Annotated[ChangeQuery, Query()], last_event_id: LastEventId = "") -> Response:
         """Findings, runs, acknowledgements and silences as they change. Events: `finding`, `run`, `acknowledgement`,
         `silence`, and `missed` when changes after the given id are past their retention."""
         if slots.locked():
@@ -71,12 +67,24 @@ def router(parts: Parts) -> APIRouter:
                 do="Close one, or try again.",
                 headers={"retry-after": "10"},
             )
-        start = last_event_id if last_event_id is not None else asked.after
+        start = last_event_id or asked.after
         return ChangeStream(parts, slots, None if start is None else int(start), asked.duration_s)
 
     return routes
 
 
+EVENT: Final = {
+    "description": "One event of the stream.",
+    "type": "object",
+    "properties": {
+        "id": {
+            "type": "string",
+            "description": "Of the change; send the last one as `Last-Event-ID` to go on after it.",
+        },
+        "event": {"enum": ["finding", "run", "acknowledgement", "silence", "missed"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 EXAMPLE: Final = (
     'retry: 2000\n\nid: 17\nevent: finding\ndata: {"id":17,"kind":"finding","at":"2026-02-19T08:10:03Z",'
     '"server":"chat","was":null,"state":"firing","finding":{"id":"…"}}\n\n: heartbeat\n\n'
@@ -106,7 +114,7 @@ class ChangeStream(EventStream):
         del self.headers["content-length"]
         self._parts, self._slots, self._after, self._duration_s = parts, slots, after, duration_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         async with self._slots:
             gone = asyncio.create_task(_until_gone(receive))
             feed = asyncio.create_task(self._feed(send))

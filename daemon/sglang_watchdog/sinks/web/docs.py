@@ -24,7 +24,7 @@ def render(document: Document) -> Markup:
         tag(
             "section",
             tag("p", document["info"]["description"]),
-            tag("p", "The same for programs: ", link("openapi.json", "openapi.json"), class_="soft"),
+            tag("p", "The same for programs: ", link("./openapi.json", "openapi.json"), class_="soft"),
         ),
         *(tag("section", tag("h2", name), *operations) for name, operations in groups.items()),
         tag("section", tag("h2", "Shapes"), *schemas),

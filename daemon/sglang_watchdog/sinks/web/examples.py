@@ -11,7 +11,7 @@ from ..ledger_writes import Acknowledgement, Silence, acknowledgement_document, 
 from ..state import Gpu, SourceStatus
 from . import documents
 
-_AT: Final = 1_771_488_603.0               # 2026-02-19T08:10:03Z
+_AT: Final = 1_771_488_603.0  # 2026-02-19T08:10:03Z
 _LINE: Final = LineEvidence(source="chat.log", line=17, offset=4211, text="[2026-02-19 08:10:44 TP0] Load weight end.", at_s=_AT + 41)
 
 
@@ -19,12 +19,27 @@ def _finding() -> dict[str, Any]:
     silent = AbsenceEvidence(awaited="Using MoE kernel config", from_s=_AT, until_s=_AT + 77, witness=_LINE)
     backend = FactEvidence(name="args.moe_runner_backend", value="flashinfer_cutlass", source="chat.log", line=1)
     finding = Finding(
-        id="9f2c61d07be4a813", signature="moe-triton-config-silent", revision=1, topic="moe.triton-inactive",
-        severity=Severity.INFO, state=State.FIRING, server="chat", run="5d0f3a", scope=ScopeKind.RUN, ranks=(), gpus=(),
-        gpu_uuid=None, title="No Triton MoE config line, so Triton MoE kernels are not in use",
+        id="9f2c61d07be4a813",
+        signature="moe-triton-config-silent",
+        revision=1,
+        topic="moe.triton-inactive",
+        severity=Severity.INFO,
+        state=State.FIRING,
+        server="chat",
+        run="5d0f3a",
+        scope=ScopeKind.RUN,
+        ranks=(),
+        gpus=(),
+        gpu_uuid=None,
+        title="No Triton MoE config line, so Triton MoE kernels are not in use",
         summary="77 s from start to ready without a word of the Triton path; flashinfer_cutlass is in use.",
-        first_seen_s=_AT + 77, last_seen_s=_AT + 77, count=1, evidence=(silent, backend), explains=(), explained_by=None,
-        explanation="The Triton MoE path announces its config once per shape. It said nothing, so tuning files change nothing.",
+        first_seen_s=_AT + 77,
+        last_seen_s=_AT + 77,
+        count=1,
+        evidence=(silent, backend),
+        explains=(),
+        explained_by=None,
+        explanation="The Triton MoE path announces its config once per shape. It did not, so tuning changes nothing.",
         remediation="Read moe_runner_backend in the evidence and tune that path instead.",
         references=("srt/layers/moe/fused_moe_triton/fused_moe_triton_config.py",),
     )
@@ -32,11 +47,25 @@ def _finding() -> dict[str, Any]:
 
 
 def _run(id: str = "5d0f3a", tokens_per_s: float = 881.2, tp_size: int = 8) -> dict[str, Any]:
-    return encode.run(Run(
-        id=id, server="chat", started_at_s=_AT, ended_at_s=None, phase=Phase.SERVING,
-        release=Release(min="0.5.8", max="0.5.8", source="stated"), args={"tp_size": tp_size}, facts={_FACT.name: _FACT},
-        timings_s={"loading": 41.0, "ready": 77.0}, load={"decode_tokens_per_s": tokens_per_s}, ranks={"TP0": Phase.SERVING},
-        gpus={0: "TP0"}, placement_source="processes", model="Qwen3-30B-A3B", sources=("chat.log",)))
+    return encode.run(
+        Run(
+            id=id,
+            server="chat",
+            started_at_s=_AT,
+            ended_at_s=None,
+            phase=Phase.SERVING,
+            release=Release(min="0.5.8", max="0.5.8", source="stated"),
+            args={"tp_size": tp_size},
+            facts={_FACT.name: _FACT},
+            timings_s={"loading": 41.0, "ready": 77.0},
+            load={"decode_tokens_per_s": tokens_per_s},
+            ranks={"TP0": Phase.SERVING},
+            gpus={0: "TP0"},
+            placement_source="processes",
+            model="Qwen3-30B-A3B",
+            sources=("chat.log",),
+        )
+    )
 
 
 _FACT: Final = FactEvidence(name="run.weights_gib", value=60.1, source="chat.log", line=40)
@@ -46,33 +75,81 @@ def _gpu() -> dict[str, Any]:
     return documents.gpu(Gpu(gpu=0, uuid="GPU-5c1e", name="NVIDIA H200", latest=_SAMPLE, placements=(("chat", "TP0"),)))
 
 
-_SAMPLE: Final = Sample(at_s=_AT + 90, gpu=0, uuid="GPU-5c1e", name="NVIDIA H200", power_w=198.0, power_limit_w=700.0, sm_util=93.0,
-                        temp_c=41.0, mem_used_mib=120_000.0, throttle_reasons=())
+_SAMPLE: Final = Sample(
+    at_s=_AT + 90,
+    gpu=0,
+    uuid="GPU-5c1e",
+    name="NVIDIA H200",
+    power_w=198.0,
+    power_limit_w=700.0,
+    sm_util=93.0,
+    temp_c=41.0,
+    mem_used_mib=120_000.0,
+    throttle_reasons=(),
+)
 
 
 def _signature() -> dict[str, Any]:
-    return encode.signature(Signature(
-        id="moe-triton-config-silent", revision=1, status=Status.TRIAL, kind=Kind.MISSING, topic="moe.triton-inactive",
-        severity=Severity.INFO, releases=">=0.4.7,<=0.5.23", title="No Triton MoE config line, so Triton MoE kernels are not in use",
-        explanation="The Triton MoE path announces its config once per shape.", remediation="Tune the path in use instead.",
-        applies_when=(Condition(expression="model.is_moe", because="dense models have no experts"),)))
+    return encode.signature(
+        Signature(
+            id="moe-triton-config-silent",
+            revision=1,
+            status=Status.TRIAL,
+            kind=Kind.MISSING,
+            topic="moe.triton-inactive",
+            severity=Severity.INFO,
+            releases=">=0.4.7,<=0.5.23",
+            title="No Triton MoE config line, so Triton MoE kernels are not in use",
+            explanation="The Triton MoE path announces its config once per shape.",
+            remediation="Tune the path in use instead.",
+            applies_when=(Condition(expression="model.is_moe", because="dense models have no experts"),),
+        )
+    )
 
 
 def _coverage() -> dict[str, Any]:
-    return {"server": "chat", **encode.coverage(Coverage(
-        signature="moe-triton-config-silent", topic="moe.triton-inactive", run="5d0f3a", verdict=Answer.UNKNOWN,
-        because="the log was joined after the run began", do="restart the server while the watchdog runs"))}
+    return {
+        "server": "chat",
+        **encode.coverage(
+            Coverage(
+                signature="moe-triton-config-silent",
+                topic="moe.triton-inactive",
+                run="5d0f3a",
+                verdict=Answer.UNKNOWN,
+                because="the log was joined after the run began",
+                do="restart the server while the watchdog runs",
+            )
+        ),
+    }
 
 
 def _source() -> dict[str, Any]:
-    return documents.source(SourceStatus(
-        name="chat.log", kind="file", server="chat", path="/var/log/sglang/chat.log", timezone="UTC (configuration)", lines=4113,
-        bytes=512_345, sglang_lines=4100, offset=512_345, size_bytes=512_345, lag_bytes=0, from_start=True, last_line_at_s=_AT + 90,
-        gap_count=1, gaps=(Gap(source="chat.log", from_s=_AT, to_s=_AT + 2, reason="truncated", from_offset=10, to_offset=20),)))
+    return documents.source(
+        SourceStatus(
+            name="chat.log",
+            kind="file",
+            server="chat",
+            path="/var/log/sglang/chat.log",
+            timezone="UTC (configuration)",
+            lines=4113,
+            bytes=512_345,
+            sglang_lines=4100,
+            offset=512_345,
+            size_bytes=512_345,
+            lag_bytes=0,
+            from_start=True,
+            last_line_at_s=_AT + 90,
+            gap_count=1,
+            gaps=(Gap(source="chat.log", from_s=_AT, to_s=_AT + 2, reason="truncated", from_offset=10, to_offset=20),),
+        )
+    )
 
 
 def _silence() -> dict[str, Any]:
-    return silence_document(Silence(id="b3a1", matchers={"server": "chat"}, author="ada", reason="tuning", starts_s=_AT, ends_s=_AT + 7200), _AT)
+    return silence_document(
+        Silence(id="b3a1", matchers={"server": "chat"}, author="ada", reason="tuning", starts_s=_AT, ends_s=_AT + 7200),
+        _AT,
+    )
 
 
 def _acknowledgement() -> dict[str, Any]:
@@ -81,13 +158,35 @@ def _acknowledgement() -> dict[str, Any]:
 
 def _status() -> dict[str, Any]:
     return {
-        "version": "0.1.0", "library": "1.0.0", "started_at": encode.time(_AT - 60), "now": encode.time(_AT + 90), "clock": "wall",
-        "ready": True, "awaited": "",
-        "servers": [{"name": "chat", "phase": "serving", "run": "5d0f3a", "model": "Qwen3-30B-A3B",
-                     "sglang_version": encode.release(Release(min="0.5.8", max="0.5.8", source="stated")),
-                     "firing": {"critical": 0, "warning": 0, "info": 1}}],
-        "ledger": {"durable": True, "because": "", "do": "", "bytes": 122_880, "backlog": 0, "oldest_change": 1, "newest_change": 17},
-        "reload": {"successful": True, "at": encode.time(_AT - 60), "error": ""}, "engine_errors": 0, "nvml_up": True,
+        "version": "0.1.0",
+        "library": "1.0.0",
+        "started_at": encode.time(_AT - 60),
+        "now": encode.time(_AT + 90),
+        "clock": "wall",
+        "ready": True,
+        "awaited": "",
+        "servers": [
+            {
+                "name": "chat",
+                "phase": "serving",
+                "run": "5d0f3a",
+                "model": "Qwen3-30B-A3B",
+                "sglang_version": encode.release(Release(min="0.5.8", max="0.5.8", source="stated")),
+                "firing": {"critical": 0, "warning": 0, "info": 1},
+            }
+        ],
+        "ledger": {
+            "durable": True,
+            "because": "",
+            "do": "",
+            "bytes": 122_880,
+            "backlog": 0,
+            "oldest_change": 1,
+            "newest_change": 17,
+        },
+        "reload": {"successful": True, "at": encode.time(_AT - 60), "error": ""},
+        "engine_errors": 0,
+        "nvml_up": True,
     }
 
 
@@ -98,12 +197,23 @@ def answers() -> dict[str, Any]:
         return {noun: [item], "next_cursor": None}
 
     return {
-        "list_findings": page("findings", _finding()), "get_finding": _finding(), "acknowledge_finding": _acknowledgement(),
-        "list_silences": page("silences", _silence()), "create_silence": _silence(), "list_runs": page("runs", _run()),
-        "get_run": _run(), "list_facts": page("facts", encode.fact(_FACT)),
-        "compare_runs": compare.runs(_run("4ac2", 4905.0, 4), _run("5d0f3a", 20_990.0)), "list_gpus": page("gpus", _gpu()),
-        "get_gpu": _gpu(), "list_samples": page("samples", encode.sample(_SAMPLE)), "list_signatures": page("signatures", _signature()),
-        "get_signature": _signature(), "list_coverage": page("coverage", _coverage()), "list_sources": page("sources", _source()),
-        "get_status": _status(), "reload": _status()["reload"],
+        "list_findings": page("findings", _finding()),
+        "get_finding": _finding(),
+        "acknowledge_finding": _acknowledgement(),
+        "list_silences": page("silences", _silence()),
+        "create_silence": _silence(),
+        "list_runs": page("runs", _run()),
+        "get_run": _run(),
+        "list_facts": page("facts", encode.fact(_FACT)),
+        "compare_runs": compare.runs(_run("4ac2", 4905.0, 4), _run("5d0f3a", 20_990.0)),
+        "list_gpus": page("gpus", _gpu()),
+        "get_gpu": _gpu(),
+        "list_samples": page("samples", encode.sample(_SAMPLE)),
+        "list_signatures": page("signatures", _signature()),
+        "get_signature": _signature(),
+        "list_coverage": page("coverage", _coverage()),
+        "list_sources": page("sources", _source()),
+        "get_status": _status(),
+        "reload": _status()["reload"],
         **{id: {"status": "ok", "because": ""} for id in ("healthz", "livez", "healthy", "readyz", "ready")},
     }

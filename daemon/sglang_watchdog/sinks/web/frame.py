@@ -9,7 +9,8 @@ from .html import Markup, link, tag
 
 
 def respond(title: str, main: Markup, *, follows: bool, status: int = 200) -> HTMLResponse:
-    """A whole page. The policy allows this page's own style and script, by a nonce that is used once, and nothing else."""
+    """A whole page. The policy allows this page's own style and script, by a nonce that is used once, and nothing
+    else."""
     nonce = secrets.token_urlsafe(16)
     document = Markup("<!doctype html>") + tag(
         "html",
@@ -30,9 +31,9 @@ def respond(title: str, main: Markup, *, follows: bool, status: int = 200) -> HT
                     "nav",
                     link("./", "status"),
                     " · ",
-                    link("docs", "API"),
+                    link("./docs", "API"),
                     " · ",
-                    link("metrics", "metrics"),
+                    link("./metrics", "metrics"),
                     class_="soft",
                 ),
             ),

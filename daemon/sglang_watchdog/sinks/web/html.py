@@ -26,7 +26,8 @@ def text(item: object) -> Markup:
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """An element. `class_` stands for class, `_` in names for `-`; None leaves an attribute out, True writes it bare."""
+    """An element. `class_` stands for class, `_` in names for `-`; None leaves an attribute out, True writes it
+    bare."""
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(value)}"')
         for key, value in attributes.items()
@@ -41,6 +42,6 @@ def join(children: Iterable[object]) -> Markup:
 
 def link(address: str, label: object) -> Markup:
     """A link if the address is one of the web or of ours; else only its text, since `javascript:` is an address too."""
-    if address.startswith(("https://", "http://", "/", "#", "api/", "docs")):
+    if address.startswith(("https://", "http://", "#", "./")):
         return tag("a", label, href=address, rel="noreferrer")
     return text(label)

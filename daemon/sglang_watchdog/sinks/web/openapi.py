@@ -40,9 +40,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": (
-                "Needed to write, and to read beyond loopback. Scopes: read, write (includes read), metrics."
-            ),
+            "description": ("Needed to write, and to read beyond loopback. Scopes: read, write (includes read), metrics."),
         }
     }
     shown = examples.answers()

@@ -1,4 +1,5 @@
-"""The status page: each server with its phase, findings with evidence and remedy, GPUs, what could not be judged, sources.
+"""The status page: each server with its phase, findings with evidence and remedy, GPUs, what could not be judged,
+sources.
 
 Rendered here, whole, so that it also works without script; with script it follows the stream of changes.
 """
@@ -39,9 +40,7 @@ def render(parts: Parts) -> Markup:
     """The page's main part."""
     view = parts.board.view()
     open_ones = parts.ledger.findings(FindingFilter(state=(State.FIRING.value, State.PENDING.value)), limit=_SHOWN)
-    closed = parts.ledger.findings(
-        FindingFilter(state=(State.RESOLVED.value, State.EXPIRED.value)), limit=_CLOSED_SHOWN
-    )
+    closed = parts.ledger.findings(FindingFilter(state=(State.RESOLVED.value, State.EXPIRED.value)), limit=_CLOSED_SHOWN)
     rows = [row for row in open_ones.items if row.server in view.servers]
     return tag(
         "main",
@@ -70,9 +69,7 @@ def _notices(view: View, parts: Parts) -> Markup | None:
         text
         for text in (
             view.ready_because and f"Not ready: {view.ready_because}",
-            ""
-            if parts.ledger.state.is_durable and not parts.ledger.state.because
-            else f"{parts.ledger.state.because} {parts.ledger.state.do}",
+            "" if parts.ledger.state.is_durable and not parts.ledger.state.because else f"{parts.ledger.state.because} {parts.ledger.state.do}",
             "" if view.reload.was_successful else f"The newest configuration was refused: {view.reload.error}",
             parts.tokens.fault,
         )
@@ -172,9 +169,7 @@ def finding(document: Document, folded: Mapping[str, list[Document]], depth: int
             class_="head",
         ),
         tag("p", document["summary"]) if document["summary"] and document["summary"] != document["title"] else None,
-        tag("p", f"Taken by {word['by'] or 'somebody'} at {_clock(word['at'])}. {word['note']}", class_="soft")
-        if word
-        else None,
+        tag("p", f"Taken by {word['by'] or 'somebody'} at {_clock(word['at'])}. {word['note']}", class_="soft") if word else None,
         _evidence(document["evidence"]),
         tag(
             "details",
@@ -195,7 +190,7 @@ def finding(document: Document, folded: Mapping[str, list[Document]], depth: int
         tag(
             "p",
             f"{_clock(document['first_seen'])} to {_clock(document['last_seen'])}, seen {document['count']}×, ",
-            link(f"api/v1/findings/{quote(id, safe='')}", document["signature"]),
+            link(f"./api/v1/findings/{quote(id, safe='')}", document["signature"]),
             " ",
             None if is_over or word else tag("button", "Acknowledge", class_="take", data_take=id),
             class_="soft",
@@ -228,8 +223,7 @@ def evidence(item: Document) -> Markup:
         return join(
             [
                 tag("code", item["metric"]),
-                f" of GPU {gpus}: median {median} of {item['n']} samples, "
-                f"{_clock(item['from'])} to {_clock(item['until'])}",
+                f" of GPU {gpus}: median {median} of {item['n']} samples, {_clock(item['from'])} to {_clock(item['until'])}",
             ]
         )
     place = _place(item) if item["line"] is not None else tag("code", item["source"], class_="place")
@@ -246,7 +240,12 @@ def _closed(rows: Iterable[FindingRow]) -> Markup | None:
         return None
     return tag(
         "section",
-        tag("details", tag("summary", f"{len(cards)} findings that are over (newest first)"), *cards, id="closed"),
+        tag(
+            "details",
+            tag("summary", f"{_count(len(cards), 'finding')} already over (newest first)"),
+            *cards,
+            id="closed",
+        ),
     )
 
 
@@ -266,7 +265,7 @@ def _unknowns(verdicts: Iterable[Coverage]) -> Markup | None:
     ranked = sorted(cures.items(), key=lambda entry: (not entry[0][0], -len(entry[1]), entry[0]))
     return tag(
         "details",
-        tag("summary", f"{counted[Answer.UNKNOWN]} signatures could not judge this run"),
+        tag("summary", f"{_count(counted[Answer.UNKNOWN], 'signature')} could not judge this run"),
         tag(
             "div",
             tag(
@@ -299,15 +298,18 @@ def _gpus(gpus: Iterable[Gpu]) -> Markup | None:
 def _gpu(gpu: Gpu) -> Markup:
     latest = gpu.latest
     if latest.error:
-        return tag(
-            "tr", tag("td", f"{gpu.gpu} {gpu.name or ''}"), tag("td", latest.error, class_="free stale", colspan=6)
-        )
+        return tag("tr", tag("td", f"{gpu.gpu} {gpu.name or ''}"), tag("td", latest.error, class_="free stale", colspan=6))
     reasons = [each for each in latest.throttle_reasons or () if each != "GpuIdle"]
     return tag(
         "tr",
         tag("td", f"{gpu.gpu} {gpu.name or ''}", title=gpu.uuid),
         tag("td", ", ".join(f"{server} {rank}".strip() for server, rank in gpu.placements) or "–"),
-        tag("td", _bar(gpu.power_ratio), " ", f"{_whole(latest.power_w)} / {_whole(latest.power_limit_w)} W"),
+        tag(
+            "td",
+            _bar(gpu.power_ratio, is_used=bool(gpu.placements)),
+            " ",
+            f"{_whole(latest.power_w)} / {_whole(latest.power_limit_w)} W",
+        ),
         tag("td", "–" if latest.sm_util is None else f"{latest.sm_util:.0f} %"),
         tag(
             "td",
@@ -322,7 +324,7 @@ def _gpu(gpu: Gpu) -> Markup:
     )
 
 
-def _bar(ratio: float | None) -> Markup | None:
+def _bar(ratio: float | None, *, is_used: bool) -> Markup | None:
     if ratio is None:
         return None
     width = min(max(ratio, 0.0), 1.0) * 100
@@ -333,7 +335,7 @@ def _bar(ratio: float | None) -> Markup | None:
         preserveAspectRatio="none",
         role="img",
         aria_label=f"{ratio:.0%} of the power limit",
-        class_="bar low" if ratio < _LOW_POWER else "bar",
+        class_="bar low" if is_used and ratio < _LOW_POWER else "bar",
     )
 
 
@@ -349,7 +351,7 @@ def _sources(sources: Iterable[SourceStatus]) -> Markup | None:
             tag("td", _badge(each.state, each.state)),
             tag("td", f"{each.lines:,} lines, {each.bytes / 1e6:,.1f} MB"),
             tag("td", "–" if each.lag_bytes is None else f"{each.lag_bytes:,} B behind"),
-            tag("td", f"{each.gap_count} gaps"),
+            tag("td", _count(each.gap_count, "gap")),
             tag("td", _clock(encode.time(each.last_line_at_s))),
             tag("td", f"{each.why} {each.do}".strip(), class_="free"),
         )
@@ -360,3 +362,7 @@ def _sources(sources: Iterable[SourceStatus]) -> Markup | None:
 
 def _clock(time: str | None) -> str:
     return "an unknown time" if time is None else time.replace("T", " ").removesuffix("Z")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

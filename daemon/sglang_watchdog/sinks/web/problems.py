@@ -33,9 +33,7 @@ class Problem(Exception):
 
 
 def not_found(what: str, id: str) -> Problem:
-    return Problem(
-        404, "not-found", f"There is no {what} {id!r}.", do="It may be past its retention; list what there is."
-    )
+    return Problem(404, "not-found", f"There is no {what} {id!r}.", do="It may be past its retention; list what there is.")
 
 
 def document(problem: Problem, instance: str) -> encode.Document:
@@ -55,9 +53,7 @@ def document(problem: Problem, instance: str) -> encode.Document:
 
 
 def response(problem: Problem, instance: str) -> Response:
-    return Response(
-        encode.dumps(document(problem, instance)), problem.status, headers=problem.headers, media_type=MEDIA_TYPE
-    )
+    return Response(encode.dumps(document(problem, instance)), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
@@ -70,12 +66,12 @@ def install(app: FastAPI) -> None:
     async def framework(request: Request, fault: Exception) -> Response:
         assert isinstance(fault, HTTPException)
         kind = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(fault.status_code, "refused")
-        detail = {413: "The body is too large.", 404: "There is nothing at this address.", 405: f"{request.method} is not possible here."}.get(
-            fault.status_code, str(fault.detail)
-        )
-        return response(
-            Problem(fault.status_code, kind, detail, do="See /docs.", headers=fault.headers), request.url.path
-        )
+        detail = {
+            413: "The body is too large.",
+            404: "There is nothing at this address.",
+            405: f"{request.method} is not possible here.",
+        }.get(fault.status_code, str(fault.detail))
+        return response(Problem(fault.status_code, kind, detail, do="See /docs.", headers=fault.headers), request.url.path)
 
     async def invalid(request: Request, fault: Exception) -> Response:
         assert isinstance(fault, RequestValidationError)

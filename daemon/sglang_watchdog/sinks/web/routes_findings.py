@@ -32,9 +32,7 @@ class FindingQuery(Paged):
 
 
 class AcknowledgementBody(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"by": "ada", "note": "restart planned for tonight"}]}
-    )
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"by": "ada", "note": "restart planned for tonight"}]})
 
     by: str = Field("", max_length=200, description="Who; the token's name if left out.")
     note: str = Field("", max_length=2000)
@@ -68,9 +66,7 @@ def router(parts: Parts) -> APIRouter:
     routes = APIRouter(prefix="/api/v1", tags=["findings"])
     ledger = parts.ledger
 
-    @routes.get(
-        "/findings", operation_id="list_findings", response_model=None, responses={200: {"model": schema.FindingPage}}
-    )
+    @routes.get("/findings", operation_id="list_findings", response_model=None, responses={200: {"model": schema.FindingPage}})
     def list_findings(asked: Annotated[FindingQuery, Query()]) -> Response:
         """Findings, newest first. Several values of one field mean any of them."""
         found = ledger.findings(
@@ -119,11 +115,7 @@ def router(parts: Parts) -> APIRouter:
             if ledger.finding(id) is None:
                 raise not_found("finding", id)
             raise Problem(409, "finding-is-over", "Only a pending or firing finding can be acknowledged.")
-        parts.command(
-            Command(
-                at_s=word.at_s, action="acknowledge", by=word.author, target=id, note=word.note, until_s=word.until_s
-            )
-        )
+        parts.command(Command(at_s=word.at_s, action="acknowledge", by=word.author, target=id, note=word.note, until_s=word.until_s))
         return paging.json(encode.dumps(acknowledgement_document(word)))
 
     @routes.delete(
@@ -140,9 +132,7 @@ def router(parts: Parts) -> APIRouter:
         parts.command(Command(at_s=parts.now(), action="unacknowledge", by=author, target=id))
         return Response(status_code=204)
 
-    @routes.get(
-        "/silences", operation_id="list_silences", response_model=None, responses={200: {"model": schema.SilencePage}}
-    )
+    @routes.get("/silences", operation_id="list_silences", response_model=None, responses={200: {"model": schema.SilencePage}})
     def list_silences(asked: Annotated[Paged, Query()]) -> Response:
         """Silences, newest first, ended ones too."""
         now_s = parts.now()

@@ -49,16 +49,10 @@ def router(parts: Parts) -> APIRouter:
                 return each
         raise not_found("GPU", uuid)
 
-    @routes.get(
-        "/api/v1/gpus", operation_id="list_gpus", response_model=None, responses={200: {"model": schema.GpuPage}}
-    )
+    @routes.get("/api/v1/gpus", operation_id="list_gpus", response_model=None, responses={200: {"model": schema.GpuPage}})
     def list_gpus(asked: Annotated[GpuQuery, Query()]) -> Response:
         """GPUs with their newest reading and the ranks on them."""
-        gpus = [
-            each
-            for each in board.view().gpus
-            if not asked.server or any(server in asked.server for server, _ in each.placements)
-        ]
+        gpus = [each for each in board.view().gpus if not asked.server or any(server in asked.server for server, _ in each.placements)]
         return paging.slice_of("gpus", gpus, asked, documents.gpu)
 
     @routes.get(
@@ -162,9 +156,7 @@ def router(parts: Parts) -> APIRouter:
         """Read configuration and signatures again. Bad ones are refused whole and the old stay in force."""
         outcome = await parts.reload()
         if not outcome.was_successful:
-            raise Problem(
-                422, "configuration-refused", outcome.error, do="Mend it and reload again; the old one stays in force."
-            )
+            raise Problem(422, "configuration-refused", outcome.error, do="Mend it and reload again; the old one stays in force.")
         return paging.json(encode.dumps({"successful": True, "at": encode.time(outcome.at_s), "error": ""}))
 
     return routes

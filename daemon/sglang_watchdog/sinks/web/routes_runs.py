@@ -71,11 +71,7 @@ def router(parts: Parts) -> APIRouter:
         """What differs between two runs: arguments, facts, timings, load, findings."""
         (run_a, facts_a), (run_b, facts_b) = known(a), known(b)
         return paging.json(
-            encode.dumps(
-                compare.runs(
-                    run_a, run_b, facts_a=facts_a, facts_b=facts_b, findings_a=findings_of(a), findings_b=findings_of(b)
-                )
-            )
+            encode.dumps(compare.runs(run_a, run_b, facts_a=facts_a, facts_b=facts_b, findings_a=findings_of(a), findings_b=findings_of(b)))
         )
 
     return routes

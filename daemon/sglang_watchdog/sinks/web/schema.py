@@ -392,6 +392,4 @@ class SilencePage(Shape):
     next_cursor: str | None
 
 
-PROBLEM: dict[str, Any] = {
-    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-}
+PROBLEM: dict[str, Any] = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}

@@ -11,7 +11,7 @@ import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 
@@ -43,9 +43,7 @@ _NO_CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'; base-u
 class Gate:
     """ASGI middleware, the outermost. Puts the token found into `scope["state"]["token"]`."""
 
-    def __init__(
-        self, app: App, *, tokens: TokenStore, settings: WebSettings, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, app: App, *, tokens: TokenStore, settings: WebSettings, now: Callable[[], float] = time.monotonic) -> None:
         self._app, self._tokens, self._settings = app, tokens, settings
         limits = settings.limits
         self._hosts = allowed_hosts(settings)
@@ -59,13 +57,13 @@ class Gate:
                 return
             await self._app(scope, receive, send)
             return
-        dressed = _dressed(send)
+        scope, dressed = _without_prefix(scope, self._settings.root_path), _dressed(send)
         headers = _Headers(scope["headers"])
         try:
             token = self._admit(scope, headers)
             body = _Body(receive, headers.one(b"content-length"), self._settings.limits.body_bytes)
         except Problem as problem:
-            if not (problem.status == 401 and scope["method"] in ("GET", "HEAD") and _path(scope) in _PAGES):
+            if not (problem.status == 401 and scope["method"] in ("GET", "HEAD") and str(scope["path"]) in _PAGES):
                 await problems.response(problem, scope["path"])(scope, receive, dressed)
                 return
             token, body = None, _Body(receive, None, self._settings.limits.body_bytes)
@@ -79,10 +77,10 @@ class Gate:
         Raises:
             Problem: the request is refused.
         """
-        path, client = _path(scope), (scope.get("client") or ("local", 0))[0]
-        # uvicorn bounds only headers that arrive in parts
+        path, client = str(scope["path"]), (scope.get("client") or ("local", 0))[0]
+        # uvicorn bounds only headers that arrive in parts, and answers 400 then
         if headers.size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._settings.limits.header_bytes:
-            raise Problem(431, "headers-too-large", "The request line and headers are too large.")
+            raise Problem(400, "headers-too-large", "The request line and headers are too large.")
         if path in HEALTH_PATHS and scope["method"] in _SAFE_METHODS:
             return None  # probes come by address and without secrets
         self._check_host(headers.one(b"host"))
@@ -149,8 +147,9 @@ def refuse_open_bind(addresses: Iterable[str], tokens: TokenStore) -> None:
     open_ones = [address for address in addresses if not is_loopback(address)]
     if open_ones and not any(token.allows(TokenScope.READ) for token in tokens.tokens):
         raise OpenBindRefused(
-            f"listen: {open_ones[0]} is reachable from other machines, and no token is configured: what the log says would be open"
-            " to all of them\n      Set `auth.token_file` (make an entry with `sglang-watchdog config token NAME`), or listen on 127.0.0.1."
+            f"listen: {open_ones[0]} is reachable from other machines, and no token is configured: what the log says"
+            " would be open to all of them\n      Set `auth.token_file` (make an entry with"
+            " `sglang-watchdog config token NAME`), or listen on 127.0.0.1."
         )
 
 
@@ -188,20 +187,16 @@ def _host_name(host: str) -> str | None:
 
 
 def _check_site(headers: "_Headers", *, navigates: bool) -> None:
-    """Refuse what a browser says comes from a page of another site; a click on a link to one of our pages is welcome."""
+    """Refuse what a browser says comes from a page of another site; a click on a link to one of our pages is
+    welcome."""
     site = headers.one(b"sec-fetch-site")
-    is_click = (
-        navigates and headers.one(b"sec-fetch-mode") == b"navigate" and headers.one(b"sec-fetch-dest") == b"document"
-    )
+    is_click = navigates and headers.one(b"sec-fetch-mode") == b"navigate" and headers.one(b"sec-fetch-dest") == b"document"
     if site in (b"cross-site", b"same-site") and not is_click:
         raise Problem(403, "cross-site", "Requests from pages of other sites are refused.")
     origin = headers.one(b"origin")
     if origin is not None:
         try:
-            ours = (
-                urlsplit(origin.decode("latin-1")).netloc.lower()
-                == (headers.one(b"host") or b"").decode("latin-1").lower()
-            )
+            ours = urlsplit(origin.decode("latin-1")).netloc.lower() == (headers.one(b"host") or b"").decode("latin-1").lower()
         except ValueError:
             ours = False
         if not ours:
@@ -228,9 +223,13 @@ def _too_many(detail: str, wait_s: float) -> Problem:
     )
 
 
-def _path(scope: Scope) -> str:
-    path, root = str(scope["path"]), str(scope.get("root_path") or "")
-    return path[len(root) :] or "/" if root and path.startswith(root + "/") else path
+def _without_prefix(scope: Scope, prefix: str) -> Scope:
+    """The request as it is behind our path prefix; a proxy may have taken the prefix off already."""
+    prefix, path = prefix.rstrip("/"), str(scope["path"])
+    if not prefix or not (path == prefix or path.startswith(prefix + "/")):
+        return scope
+    stripped = path[len(prefix) :] or "/"
+    return {**scope, "path": stripped, "raw_path": quote(stripped).encode()}
 
 
 class _Headers:
@@ -265,13 +264,11 @@ class _Body:
         message = await self._receive()
         self._taken += len(message.get("body", b""))
         if self._taken > self._limit:
-            raise HTTPException(413)     # an exception that FastAPI lets through while it reads a body
+            raise HTTPException(413)  # an exception that FastAPI lets through while it reads a body
         return message
 
     def _problem(self) -> Problem:
-        return Problem(
-            413, "too-large", f"Bodies may have {self._limit} bytes at most.", headers={"connection": "close"}
-        )
+        return Problem(413, "too-large", f"Bodies may have {self._limit} bytes at most.", headers={"connection": "close"})
 
 
 def _dressed(send: Send) -> Send:

@@ -5,8 +5,10 @@ uvicorn alone waits for ever for a request that never ends and for a reader that
 
 import asyncio
 import errno
+import logging
 import socket
 import ssl
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,14 +26,14 @@ from .tokens import TokenStore
 
 _BACKLOG: Final = 128
 _KEEP_ALIVE_S: Final = 30
-_GRACE_S: Final = 5                        # for open requests when the daemon stops
+_GRACE_S: Final = 5  # for open requests when the daemon stops
 _FULL_BODY: Final = (
     b'{"type":"urn:sglang-watchdog:problem:too-many-connections","title":"Service Unavailable","status":503,'
     b'"detail":"All connections are taken.","instance":""}'
 )
 _FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s" % (len(_FULL_BODY), _FULL_BODY)
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_FULL_BODY), _FULL_BODY)
 )
 
 
@@ -45,9 +47,9 @@ class ListenInvalid(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    certificate: Path                      # PEM, with the chain
+    certificate: Path  # PEM, with the chain
     key: Path
-    client_ca: Path | None = None          # clients must then show a certificate signed by it
+    client_ca: Path | None = None  # clients must then show a certificate signed by it
 
 
 def address(listen: str) -> tuple[str, int]:
@@ -116,14 +118,25 @@ class Server(uvicorn.Server):
     """uvicorn under the runtime's signals instead of its own. Start with `serve(sockets)`, stop with `stop()`."""
 
     def __init__(self, app: FastAPI, limits: Limits, tls: Tls | None = None) -> None:
-        super().__init__(uvicorn.Config(
-            app, http=guarded(limits), ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
-            server_header=False, timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_GRACE_S,
-            h11_max_incomplete_event_size=limits.header_bytes,
-            ssl_certfile=None if tls is None else tls.certificate, ssl_keyfile=None if tls is None else tls.key,
-            ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
-            ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED,
-        ))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=guarded(limits),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_GRACE_S,
+                h11_max_incomplete_event_size=limits.header_bytes,
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
+                ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
+                ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED,
+            )
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,6 +145,45 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Callable from any thread."""
         self.should_exit = True
+
+
+class ServerThread:
+    """The server in a thread with a loop of its own: an engine that is busy with a burst of lines then delays no answer, and
+    a burst of requests delays no line, beyond what the interpreter's lock makes them share.
+
+    Everything the application reads (board, ledger, tokens) may be read from any thread; what it calls must allow for it.
+    """
+
+    def __init__(self, app: FastAPI, sockets: Sequence[socket.socket], limits: Limits, tls: Tls | None = None) -> None:
+        """Raises:
+        OSError, ssl.SSLError: the certificate or its key cannot be read.
+        """
+        self._sockets = list(sockets)
+        self._server = Server(app, limits, tls)
+        self._server.config.load()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """End open requests and the thread; close the broadcast first, so that streams end. False: it did not end in time."""
+        self._server.stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        for sock in self._sockets:
+            sock.close()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve(self._sockets))
+        except Exception:
+            logging.getLogger(__name__).exception("the HTTP server ended by a fault of ours")
 
 
 def guarded(limits: Limits) -> type[H11Protocol]:

@@ -33,11 +33,7 @@ class Token:
     digest: str  # SHA-256 of the token, 64 hex digits
 
     def allows(self, scope: TokenScope) -> bool:
-        return (
-            scope in self.scopes
-            or TokenScope.WRITE in self.scopes
-            or (scope is TokenScope.METRICS and TokenScope.READ in self.scopes)
-        )
+        return scope in self.scopes or TokenScope.WRITE in self.scopes or (scope is TokenScope.METRICS and TokenScope.READ in self.scopes)
 
 
 class TokenFileInvalid(Exception):
@@ -72,8 +68,7 @@ def parse(text: str, file: str) -> tuple[Token, ...]:
         match = _LINE.fullmatch(entry)
         if match is None:
             faults.append(
-                f"{file}:{number}:1: not `name scope[,scope] sha256:<64 hex digits>`; make a line with"
-                " `sglang-watchdog config token NAME`"
+                f"{file}:{number}:1: not `name scope[,scope] sha256:<64 hex digits>`; make a line with `sglang-watchdog config token NAME`"
             )
             continue
         words = match["scopes"].split(",")

@@ -1,0 +1,135 @@
+"""Puts a triage together: the command, the releases, the model, the GPU, and the judgement of each release."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..library.flag_table import UnknownRelease
+from .command import LaunchCommand, NotACommand, mask_words, read_command
+from .config_file import read_config
+from .gpu_facts import UnknownGpu, gpu_facts
+from .judge import judge, known_fields
+from .knowledge import Knowledge
+from .model_facts import UnreadableConfig, read_model_config
+from .options import read_options
+from .report import Told, group
+from .verdicts import FlagVerdict, Judgement
+
+
+class UsageError(ValueError):
+    """The request cannot be understood; the text says what to give instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked. `release` empty: `installed`, and if that is empty too, all releases that were read."""
+
+    words: Sequence[str]
+    release: str = ""
+    installed: str = ""
+    gpu: str = ""
+    gpu_memory_gib: float | None = None
+    gpu_count: int | None = None
+    model_config: Path | None = None
+    folder: Path = field(default_factory=Path.cwd)
+
+
+def triage(knowledge: Knowledge, request: Request) -> Told:
+    """Judge the launch.
+
+    Raises:
+        UsageError: no command, no such release, GPU or config.json.
+    """
+    try:
+        command = read_command(request.words[0] if len(request.words) == 1 else list(request.words))
+        gpu = gpu_facts(request.gpu, knowledge.gpus, request.gpu_memory_gib, request.gpu_count)
+        model, model_name = _model(request, command)
+    except (NotACommand, UnknownGpu, UnreadableConfig) as error:
+        raise UsageError(str(error)) from error
+    facts = {**gpu, **model}
+    judgements = _judgements(knowledge, request, command, facts)
+    last = judgements[-1].read_at
+    described, undescribed = known_fields(knowledge, last)
+    return Told(
+        group(judgements),
+        str(gpu.get("gpu.name", "")),
+        model_name,
+        mask_words(command.arguments),
+        described=len(described),
+        undescribed=undescribed,
+    )
+
+
+def _judgements(knowledge: Knowledge, request: Request, command: LaunchCommand, facts: Mapping[str, Any]) -> list[Judgement]:
+    wanted = request.release or request.installed
+    if not wanted:
+        return [judge_release(knowledge, one, command, facts, request.folder) for one in knowledge.table.releases]
+    try:
+        sampled = knowledge.table.sampled(wanted)
+    except UnknownRelease as error:
+        raise UsageError(str(error)) from error
+    each = [judge_release(knowledge, one, command, facts, request.folder) for one in sampled]
+    return [replace(each[0] if len(each) == 1 else _between(each), release=wanted)]
+
+
+def judge_release(
+    knowledge: Knowledge, release: str, command: LaunchCommand, facts: Mapping[str, Any], folder: Path
+) -> Judgement:
+    """Judge on one sampled release, the config file of the command included."""
+    options = knowledge.table.options_at(release)
+    config = read_config(command.arguments, options, folder)
+    flags = [*read_options(config.words, options, config.name), *read_options(command.arguments, options)]
+    notes = [config.problem] if config.problem else []
+    judgement = judge(
+        knowledge, release, flags, facts, is_whole_command=bool(command.launcher) and not config.is_missing, notes=notes
+    )
+    return replace(judgement, starts=False) if config.problem and not config.is_missing else judgement
+
+
+def _between(each: Sequence[Judgement]) -> Judgement:
+    """A release that was not read itself: what its two neighbours agree on stands, the rest is unknown."""
+    low, high = each[0], each[-1]
+    flags = [_agreed(one, two, low.read_at, high.read_at) for one, two in zip(low.flags, high.flags, strict=False)]
+    note = f"this release was not read itself; {low.read_at} and {high.read_at} around it were"
+    return replace(
+        high,
+        flags=tuple(flags),
+        starts=low.starts and high.starts,
+        notes=(*high.notes, note),
+        suggestions=tuple(one for one in high.suggestions if one in low.suggestions),
+    )
+
+
+def _agreed(one: FlagVerdict, two: FlagVerdict, low: str, high: str) -> FlagVerdict:
+    if one.verdict == two.verdict:
+        return two
+    return replace(
+        two,
+        verdict="unknown",
+        do="",
+        because=f"{one.verdict} in {low}, {two.verdict} in {high}, and this release lies between them",
+    )
+
+
+def _model(request: Request, command: LaunchCommand) -> tuple[dict[str, Any], str]:
+    """Model facts from --model-config, else from the folder that the command names if it is here, else from a name alone:
+    nothing.
+    """
+    path = request.model_config
+    named = _model_path(command)
+    if path is None and named and (request.folder / named / "config.json").is_file():
+        path = request.folder / named
+    if path is None:
+        return {}, named
+    facts = read_model_config(path)
+    architecture = str(facts.get("model.architecture", ""))
+    return facts, f"{named or path.name} ({architecture})" if architecture else named or path.name
+
+
+def _model_path(command: LaunchCommand) -> str:
+    for index, word in enumerate(command.arguments):
+        name, equals, value = word.partition("=")
+        if name in ("--model-path", "--model"):
+            return value if equals else next(iter(command.arguments[index + 1 : index + 2]), "")
+    return ""
