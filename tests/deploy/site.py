@@ -56,7 +56,7 @@ class Duty:
     def heard(self, receiver: str, status: str, **labels: str) -> tuple[float, dict[str, Any]] | None:
         """The first message to this receiver about such an alert in this status, with when it came."""
         for at_s, to, message in list(self.messages):
-            for alert in message["alerts"]:
+            for alert in message.get("alerts", ()):  # the daemon's own messages have none
                 if to == receiver and alert["status"] == status and labels.items() <= alert["labels"].items():
                     return at_s, alert
         return None
