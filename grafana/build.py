@@ -1,6 +1,6 @@
 """Writes grafana/dashboards/*.json from dashboards.py. `--check` says whether the committed files are current.
 
-Plain Python, so that it runs wherever the tests do; the shape is Grafana's Classic model, which provisioning and servers from version 10 on read.
+Plain Python, so that it runs wherever the tests do; the shape is Grafana's Classic model, which provisioning reads.
 """
 
 import json

@@ -1,6 +1,7 @@
 """A whole site on loopback: the daemon beside a replayed server, Debian's Prometheus and Alertmanager with our files, and someone who is paged.
 
-Only times are shortened (`for:`, windows, group waits, scrape interval) and addresses put in; rules, routes and inhibitions are the ones we ship.
+Only times are shortened (`for:`, windows, group waits, scrape interval) and addresses put in; rules, routes and inhibitions are the
+ones we ship.
 """
 
 import json

@@ -27,7 +27,7 @@ def test_a_replayed_incident_reaches_a_person_and_is_closed(story: Story, capsys
     written_s = story.site.growth.written_at(line["offset"])
     seconds = story.paged[0] - written_s
     with capsys.disabled():
-        print(f"\nfrom log line {line['line']} to the person on duty: {seconds:.1f} s (scrape 1 s, for: 2 s, group_wait 1 s instead of 15 s, 5 m, 15 s)")
+        print(f"\nfrom log line {line['line']} to the person on duty: {seconds:.1f} s; scrape, for and group_wait 1, 2, 1 s instead of 15, 300, 15 s")
     assert 0 < seconds < 30
     alert = story.paged[1]
     assert alert["labels"]["severity"] == "warning"
