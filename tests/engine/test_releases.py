@@ -5,17 +5,15 @@ import pytest
 from sglang_watchdog.model.signature import Condition
 from sglang_watchdog.model.words import Kind, Severity
 
-from .conftest import library, signature
+from .conftest import signature
 
 NAME = "never-tuned"
 
 
 def never_tuned():
-    return library(
-        signature(
-            NAME, Kind.CORRELATION, "moe.autotune-missing", Severity.INFO,
-            releases=">=0.5.8,<=0.5.9", when=(Condition(expression="args.backend == 'cutlass'"),),
-        )
+    return signature(
+        NAME, Kind.CORRELATION, "moe.autotune-missing", Severity.INFO,
+        releases=">=0.5.8,<=0.5.9", when=(Condition(expression="args.backend == 'cutlass'"),),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: E501  # log lines are as long as they are
+# log lines are as long as they are
 """Batch lines in the wordings of all releases."""
 
 import re

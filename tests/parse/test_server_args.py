@@ -1,4 +1,4 @@
-# ruff: noqa: E501  # log lines are as long as they are
+# log lines are as long as they are
 """The line in which SGLang prints its arguments, in both of its forms."""
 
 import ast

@@ -1,4 +1,4 @@
-# ruff: noqa: E501  # log lines are as long as they are
+# log lines are as long as they are
 """What must hold for any log: results depend neither on the cuts between blocks nor on the engine, users cannot forge records,
 and secrets never come out."""
 

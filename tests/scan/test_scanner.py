@@ -1,4 +1,4 @@
-# ruff: noqa: E501  # log lines are as long as they are
+# log lines are as long as they are
 """What comes out of a log: records in order, with time, rank and the place where they stand."""
 
 import pytest

@@ -32,6 +32,7 @@ from ..model.observation import (
     Json,
     Observation,
     Opened,
+    Position,
     Probe,
     ProcessSeen,
     Progress,
@@ -130,6 +131,7 @@ class Engine:
         self._closed_judged: set[str] = set()
         self._log_s: tuple[float, float] | None = None  # first and newest stamp of logs, of samples
         self._sample_s: tuple[float, float] | None = None
+        self._last_counted: dict[tuple[str, str], Position] = {}
         self._recent: dict[tuple[str, str], list[LineEvidence]] = {}  # lines of windowed matches: the first and the newest
         self._steady: Steady | None = None
         self._steady_at: float | None = None
@@ -624,6 +626,10 @@ class Engine:
                 continue
             if not self._in_phase(item.signature, run):
                 continue
+            one = (run.id if run is not None else "", item.signature.id)
+            if self._last_counted.get(one) == hit.position:
+                continue  # another pattern of the same signature matched the same line: said once
+            self._last_counted[one] = hit.position
             self._count_match(item, hit, run)
             if item.is_windowed:
                 continue
@@ -680,9 +686,13 @@ class Engine:
             lines: list[LineEvidence] = [line_of(hit)]
             if run is not None and item.uses_log and item.when:
                 lines += self._batch_lines(run, 3)
-            values: dict[str, object] = {**hit.captures, "rank": hit.rank, "ranks": hit.rank or "the server", "count": 1}
+
+            def summary(count: int, ranks: tuple[str, ...]) -> str:
+                of_ranks = {"rank": hit.rank, "ranks": ", ".join(ranks) or "the server", "count": count}
+                return self._words(signature, context, {**hit.captures, **of_ranks}, w)
+
             return Statement(
-                summary=self._words(signature, context, values, w),
+                summary=summary,
                 lines=tuple(lines),
                 ranks=(hit.rank,),
                 other=self._fact_evidence(item, run),

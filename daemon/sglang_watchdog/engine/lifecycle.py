@@ -48,7 +48,7 @@ class Key:
 class Statement:
     """What a finding says when it is made or said again."""
 
-    summary: str
+    summary: str | Callable[[int, tuple[str, ...]], str]  # a function of count and ranks where it names them
     lines: tuple[LineEvidence, ...] = ()
     other: tuple[Evidence, ...] = ()
     ranks: tuple[str, ...] = ()
@@ -267,11 +267,13 @@ class Findings:
         kept = old.evidence if again and not statement.other else statement.other
         others = tuple(e for e in kept if not isinstance(e, LineEvidence))
         ranks = tuple(sorted({*old.ranks, *(rank for rank in statement.ranks if rank)}, key=_rank_order))
+        count = old.count + statement.count
+        summary = statement.summary if isinstance(statement.summary, str) else statement.summary(count, ranks)
         record.finding = replace(
             old,
-            summary=statement.summary or old.summary,
+            summary=summary or old.summary,
             last_seen_s=at_s if at_s is not None else old.last_seen_s,
-            count=old.count + statement.count,
+            count=count,
             ranks=ranks,
             gpus=tuple(sorted({*old.gpus, *statement.gpus})),
             gpu_uuid=statement.gpu_uuid or old.gpu_uuid,
