@@ -95,7 +95,8 @@ def test_a_false_story_is_refused(tmp_path: Path) -> None:
     name = "SGLangWatchdogGpuFault"
     story = stories()[name] | {"firing": [3]}
     file = tmp_path / "test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(rule) for rule in RULES], "evaluation_interval": "1m", "tests": promtool_tests(name, story)}))
+    told = {"rule_files": [str(rule) for rule in RULES], "evaluation_interval": "1m", "tests": promtool_tests(name, story)}
+    file.write_text(yaml.safe_dump(told))
     assert run(promtool, "test", "rules", file).returncode != 0
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,9 @@ from .tools import ROOT, run, tool
 from .unit import UNIT, directives, system_calls
 
 UID = 61_184  # the first one systemd takes for DynamicUser
-LINES = "".join(
-    f"[2026-01-01 00:00:{second:02d}] {text}\n"
-    for second, text in enumerate(["server_args=ServerArgs(model_path='m', tp_size=1)", "Scheduler hit an exception: Traceback (most recent call last):"])
-)
+LINES = """[2026-01-01 00:00:00] server_args=ServerArgs(model_path='m', tp_size=1)
+[2026-01-01 00:00:01] Scheduler hit an exception: Traceback (most recent call last):
+"""
 
 PROBE = """
 import ctypes, json, mmap, os, socket, sys
@@ -56,7 +54,7 @@ print(json.dumps(out))
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path: Path) -> Path:
     """A log that the daemon may read and a state folder that it owns."""
     if os.getuid() != 0:
         said = "needs root, to become another user as systemd does"
@@ -67,7 +65,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "log" / "server.log").touch(mode=0o644)
     (tmp_path / "state").mkdir(mode=0o700)
     os.chown(tmp_path / "state", UID, UID)
-    yield tmp_path
+    return tmp_path
 
 
 def confined(place: Path, *command: str) -> list[str]:
@@ -107,8 +105,8 @@ def test_the_restrictions_hold(place: Path) -> None:
 
 
 def test_the_daemon_works_in_them(place: Path) -> None:
-    command = confined(place, "-m", "sglang_watchdog", "run", "/srv/log/server.log", "--telemetry", "none", "--timezone", "UTC", "--clock", "log",
-                       "--listen", "127.0.0.1:0")  # fmt: skip
+    options = ["--telemetry", "none", "--timezone", "UTC", "--clock", "log", "--listen", "127.0.0.1:0"]
+    command = confined(place, "-m", "sglang_watchdog", "run", "/srv/log/server.log", *options)
     daemon = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert daemon.stdout is not None

@@ -2,12 +2,13 @@
 
 import pytest
 
-from sglang_watchdog.library.catalogue import BEGIN, END, catalogue, check_catalogue, topics_without, with_catalogue
+from sglang_watchdog.library.catalogue import BEGIN, END, WORDS_BEGIN, WORDS_END, catalogue, check_catalogue, topics_without, with_catalogue
 from sglang_watchdog.library.examples import Player, run_examples
 from sglang_watchdog.library.new import new_signature, write_new
 from sglang_watchdog.library.stories import read_story
 from sglang_watchdog.model.words import Answer, Kind
 
+MARKED = f"# Signatures\n{WORDS_BEGIN}\n{WORDS_END}\n{BEGIN}\nold\n{END}\nmore\n"
 MILESTONES = """
 milestones:
   - {name: load-end, match: {starts: Load weight end}}
@@ -135,6 +136,13 @@ def test_a_line_that_only_undated_patterns_match_stands_in_the_log_as_it_is(fold
     assert faults(folder) == []
 
 
+def test_a_kernel_line_in_brackets_is_no_message_of_sglang(folder):
+    folder.good(match="{starts: '[ 12.5] NVRM: Xid', undated: true}",
+                examples="[{line: '[ 12.5] NVRM: Xid (PCI:0000:1b:00): 79', then: firing}]")  # fmt: skip
+
+    assert faults(folder) == []
+
+
 def test_a_story_that_cannot_be_read_is_a_fault_of_its_example(folder):
     folder.good(examples='[{replay: "1s (sampel gpu=0)\\n", then: firing}]')
 
@@ -178,7 +186,7 @@ def test_flags_are_played_by_whoever_supplies_the_runner(folder):
 def test_the_catalogue_in_the_readme_follows_the_files(folder):
     folder.good()
     loaded = folder.load()
-    (folder.path / "README.md").write_text(with_catalogue(f"# Signatures\n{BEGIN}\nold\n{END}\nmore\n", catalogue(loaded)))
+    (folder.path / "README.md").write_text(with_catalogue(MARKED, catalogue(loaded)))
     assert check_catalogue(loaded, folder.path) == []
 
     folder.good(title="Another title")

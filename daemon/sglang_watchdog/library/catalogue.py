@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from ..config.faults import Fault
+from ..model.series import FUNCTIONS, GPU_SERIES, LOG_SERIES
 from .files import SignatureFile, shown_name
 from .load import Loaded
 
 BEGIN: Final = "<!-- catalogue: written by `sglang-watchdog signatures lock`, do not edit -->"
 END: Final = "<!-- end of catalogue -->"
+WORDS_BEGIN: Final = "<!-- series and functions: written by `sglang-watchdog signatures lock`, do not edit -->"
+WORDS_END: Final = "<!-- end of series and functions -->"
 README: Final = "README.md"
 
 
@@ -40,15 +43,27 @@ def _row(file: SignatureFile) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
+def words() -> str:
+    """The closed lists that `let:` chooses from, as tables."""
+    lists = (("function", FUNCTIONS), ("series of the log", LOG_SERIES), ("series of a GPU", GPU_SERIES))
+    return "\n\n".join(
+        "\n".join([f"| {title} | |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in listed.items())]) for title, listed in lists
+    )
+
+
 def with_catalogue(text: str, table: str) -> str:
-    """The README with its table replaced.
+    """The README with its two generated parts replaced.
 
     Raises:
-        ValueError: the two marks between which the table stands are missing.
+        ValueError: the marks between which one of them stands are missing.
     """
-    if BEGIN not in text or END not in text:
-        raise ValueError(f"{README} needs the lines `{BEGIN}` and `{END}`")
-    return f"{text[: text.index(BEGIN)]}{BEGIN}\n\n{table}\n{text[text.index(END) :]}"
+    return _between(_between(text, WORDS_BEGIN, WORDS_END, words()), BEGIN, END, table)
+
+
+def _between(text: str, begin: str, end: str, content: str) -> str:
+    if begin not in text or end not in text:
+        raise ValueError(f"{README} needs the lines `{begin}` and `{end}`")
+    return f"{text[: text.index(begin)]}{begin}\n\n{content}\n{text[text.index(end) :]}"
 
 
 def check_catalogue(loaded: Loaded, root: Path) -> list[Fault]:

@@ -17,7 +17,7 @@ from ..scan.patterns import PatternSet, compile_patterns
 from ..scan.scanner import Scanner
 from .files import SignatureFile
 from .schema import ExampleBody
-from .stories import MOST_DAYS, SOURCE, START_S, BadStory, Step, Text, read_story, story_text
+from .stories import MOST_DAYS, SOURCE, STAMPED, START_S, BadStory, Step, Text, read_story, story_text
 
 RELEASE: Final = re.compile(r"\b\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?\b")
 DUMP: Final = re.compile(r"server_args=|ServerArgs\(")
@@ -221,7 +221,7 @@ def story_of(file: SignatureFile, example: ExampleBody) -> str:
         OSError: a file in replays/ that cannot be read.
     """
     text = story_text(example, file.path.parent)
-    if example.line is None or example.line.startswith(("|", "[")):
+    if example.line is None or example.line.startswith("|") or STAMPED.match(example.line):
         return text
     patterns = [file.patterns[name] for name in file.signature.match]
     return f"0s | {example.line}" if patterns and all(pattern.undated for pattern in patterns) else text
