@@ -1,7 +1,9 @@
 """The command line as people meet it: bad input, exit codes, speed of help."""
 
 import gzip
+import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +144,30 @@ def test_explain_tells_what_an_unknown_needs():
     assert done.returncode == 0
     assert "unknown" in done.stdout
     assert "start" in done.stdout
+
+
+def test_two_logs_are_compared_by_arguments_speed_and_findings():
+    captures = FOLDERS[0].parent / "captures"
+    done = cli("compare", captures / "04-moe-disable-cuda-graph" / "server.log", captures / "01-moe-default" / "server.log")
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"disable_cuda_graph +true → false", done.stdout)
+    assert re.search(r"decode_tokens_per_s .*\(5\.\d+ ×\)", done.stdout)
+    assert "only A: WARNING" in done.stdout and "cuda-graph.disabled" in done.stdout
+
+
+def test_a_log_is_not_compared_with_a_run_id():
+    done = cli("compare", HEALTHY, "0123456789abcdef")
+    assert done.returncode == 2
+    assert "0123456789abcdef: no such file" in done.stderr
+
+
+def test_a_new_token_is_told_once_and_only_its_hash_goes_to_stdout(tmp_path: Path):
+    done = cli("config", "token", "grafana")
+    secret = re.search(r"nowhere: (\S+)", done.stderr)
+    assert secret and secret[1] not in done.stdout
+    assert hashlib.sha256(secret[1].encode()).hexdigest() in done.stdout
+
+    config = tmp_path / "watchdog.yaml"
+    config.write_text(f"auth:\n  tokens:\n    {done.stdout}")
+    assert cli("config", "check", "--config", config).returncode == 0

@@ -46,7 +46,7 @@ def main(name: str, argv: list[str]) -> int:
                 return _follow(options)
             time.sleep(2)
     except urllib.error.HTTPError as error:
-        detail = _problem(error)
+        detail = problem(error)
         print(f"sglang-watchdog {name}: {options.url}: {detail}", file=sys.stderr)
         return 4
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
@@ -55,7 +55,7 @@ def main(name: str, argv: list[str]) -> int:
         return 4
 
 
-def _request(options: argparse.Namespace, path: str) -> urllib.request.Request:
+def request_to(options: argparse.Namespace, path: str) -> urllib.request.Request:
     request = urllib.request.Request(options.url.rstrip("/") + path)  # noqa: S310 - the person names it
     if options.token_file:
         with open(options.token_file, encoding="utf-8") as file:
@@ -67,7 +67,7 @@ def _items(options: argparse.Namespace, name: str) -> Iterator[dict[str, Any]]:
     wanted = {key: getattr(options, key, None) for key in ("server", "state", "severity", "topic", "signature", "run", "verdict")}
     query = {key: value for key, value in wanted.items() if value is not None}
     while True:
-        with urllib.request.urlopen(_request(options, f"/api/v1/{name}?{urllib.parse.urlencode(query)}"), timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request_to(options, f"/api/v1/{name}?{urllib.parse.urlencode(query)}"), timeout=10) as answer:  # noqa: S310
             document = json.load(answer)
         yield from document[name]
         if not document.get("next_cursor"):
@@ -132,7 +132,7 @@ def _follow(options: argparse.Namespace) -> int:
     """Server-sent events, resumed where the stream broke off."""
     last = ""
     while True:
-        request = _request(options, "/api/v1/changes")
+        request = request_to(options, "/api/v1/changes")
         if last:
             request.add_header("Last-Event-ID", last)
         try:
@@ -156,7 +156,7 @@ def _print_change(change: dict[str, Any], options: argparse.Namespace) -> None:
         print(_finding(finding), flush=True)
 
 
-def _problem(error: urllib.error.HTTPError) -> str:
+def problem(error: urllib.error.HTTPError) -> str:
     try:
         document = json.load(error)
         return f"{document.get('title', error.reason)}: {document.get('detail', '')}"

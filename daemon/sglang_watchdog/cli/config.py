@@ -1,8 +1,9 @@
-"""`sglang-watchdog config`: check, show, schema."""
+"""`sglang-watchdog config`: check, show, schema, token."""
 
 import argparse
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -17,6 +18,9 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--config", type=Path, action="append", default=[], metavar="F", help=f"default {DEFAULT} and its conf.d")
         command.add_argument("--format", choices=("text", "json"), default="text")
     commands.add_parser("schema", help="JSON Schema, for editors")
+    token = commands.add_parser("token", help="a new API token: the secret to stderr, its entry for the configuration to stdout")
+    token.add_argument("name", metavar="NAME", help="who holds it: letters, digits, . _ -")
+    token.add_argument("--scope", choices=("read", "write"), default="read", help="write includes reading (default read)")
     return p
 
 
@@ -36,6 +40,8 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
 
         print(json.dumps(json_schema(), indent=1))
         return 0
+    if options.command == "token":
+        return _token(options.name, options.scope)
     from ..config.faults import render_all
     from ..config.layers import configure
     from ..config.show import show_json, show_text
@@ -54,6 +60,18 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     but = f", but {signatures} faults in signatures (the daemon leaves those out)" if signatures else ""
     print(f"{read}: good{but}", file=sys.stderr)
     return 78 if signatures else 0
+
+
+def _token(name: str, scope: str) -> int:
+    from ..sinks.web.tokens import TokenScope, make
+
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        print(f"sglang-watchdog config token: {name!r}: a name is 1 to 64 letters, digits, `.`, `_` and `-`", file=sys.stderr)
+        return 2
+    text, token = make(name, [TokenScope(scope)])
+    print(f"The token, shown this once and kept nowhere: {text}\nThe line below goes under `auth: tokens:` of the configuration.", file=sys.stderr)
+    print(f"- {{name: {name}, scope: {scope}, sha256: {token.digest}}}")
+    return 0
 
 
 def _signatures(paths: list[str]) -> int:

@@ -18,7 +18,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "compare": ("compare", "two runs side by side: arguments, release, speed, findings"),
     "signatures": ("signatures", "list, show, lint, test, new, matrix"),
     "replay": ("replay", "play a capture (log and samples) into files, as if it happened now"),
-    "config": ("config", "check, show, schema"),
+    "config": ("config", "check, show, schema, token"),
     "doctor": ("doctor", "what can be seen from here, what not, and how to mend it"),
 }
 

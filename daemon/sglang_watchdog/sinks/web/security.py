@@ -148,7 +148,7 @@ def refuse_open_bind(addresses: Iterable[str], tokens: TokenStore) -> None:
     if open_ones and not any(token.allows(TokenScope.READ) for token in tokens.tokens):
         raise OpenBindRefused(
             f"listen: {open_ones[0]} is reachable from other machines, and no token is configured: what the log says"
-            " would be open to all of them\n      Set `auth.token_file` (make an entry with"
+            " would be open to all of them\n      Add one to `auth: tokens:` (make an entry with"
             " `sglang-watchdog config token NAME`), or listen on 127.0.0.1."
         )
 
