@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sglang_watchdog.runtime.systemd import Notifier
+
 from .stuck import STUCK
 
 
@@ -76,6 +78,23 @@ def test_the_manager_hears_each_step_of_a_life(manager: Manager, tmp_path: Path)
     finally:
         daemon.kill()
         daemon.wait()
+
+
+def test_a_manager_that_is_away_for_a_moment_is_told_again(tmp_path: Path) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000000"})
+    notifier.alive("nobody hears this")
+    manager = Manager(tmp_path / "notify")
+    notifier.alive("here again")
+    assert manager.until("STATUS=here again", 5.0)
+    assert manager.told == ["WATCHDOG=1\nSTATUS=here again"]
+    assert notifier.watchdog_s == 30.0
+    manager.close()
+
+
+def test_without_a_manager_nothing_is_said() -> None:
+    notifier = Notifier({})
+    notifier.ready("to nobody")
+    assert notifier.watchdog_s is None
 
 
 @pytest.mark.parametrize("how", ["busy", "waiting"])

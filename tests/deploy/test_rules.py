@@ -1,7 +1,7 @@
 """Alert rules: each one proved by promtool to fire, to keep still and to resolve; none without a proof, no topic without an alert."""
 
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,17 @@ TARGET = {"job": "sglang-watchdog", "instance": "node1:17853"}
 PLACEHOLDER = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
 
 
-def rules() -> Iterator[dict[str, Any]]:
-    for file in RULES:
-        for group in yaml.safe_load(file.read_text())["groups"]:
-            yield from group["rules"]
+@cache
+def rules() -> list[dict[str, Any]]:
+    return [rule for file in RULES for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"]]
 
 
+@cache
 def alerts() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
+@cache
 def stories() -> dict[str, dict[str, Any]]:
     return yaml.safe_load(ALERTS.read_text())  # type: ignore[no-any-return]
 

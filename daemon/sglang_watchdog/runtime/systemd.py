@@ -4,10 +4,12 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 
 class Notifier:
-    """Says READY, RELOADING, STOPPING and WATCHDOG. A socket that cannot be reached is given up once and for all."""
+    """Says READY, RELOADING, STOPPING and WATCHDOG. What the manager cannot take now is dropped; the next message is tried again, for a ping that
+    is given up for good would have the daemon killed."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -33,8 +35,5 @@ class Notifier:
     def _send(self, text: str) -> None:
         if self._socket is None:
             return
-        try:
+        with suppress(OSError):
             self._socket.sendto(text.encode(), self._address)
-        except OSError:
-            self._socket.close()
-            self._socket = None
