@@ -22,6 +22,8 @@ from sglang_watchdog.parse.redact import Redactor, redact
         ("https://user:pw@host/a", "https://***@host/a"),
         ('"GET /v1/models?key=abc HTTP/1.1" 200', '"GET /v1/models?*** HTTP/1.1" 200'),
         ("rid='5c0ef8' left", "rid=*** left"),
+        ("Abort request rid=[x] y z", "Abort request rid=***"),
+        ("remaining_rids=['[a] b', 'c]'] end", "remaining_rids=*** end"),
         ("decode_req.req.rid='5c0ef8a1d9' room", "decode_req.req.rid=*** room"),
         ("Req(rid=7d9a1c04b2, input_ids=[1, 2], output_ids=[])", "Req(rid=***, input_ids=***, output_ids=***)"),
         ("remaining_rids=['a', 'b']. Bye", "remaining_rids=***. Bye"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scanning import EXAMPLES, PATTERNS, hits, scan, settled
+from scanning import EXAMPLES, PATTERNS, Seen, hits, scan, settled
 
-from sglang_watchdog.model.observation import Batch, Dump, Progress
+from sglang_watchdog.model.observation import Batch, Dump, Progress, Tally
 from sglang_watchdog.model.signature import Pattern
 from sglang_watchdog.scan.literals import is_anchored, required
 from sglang_watchdog.scan.patterns import compile_pattern
@@ -330,6 +330,34 @@ def test_the_rest_of_a_line_that_was_given_up_is_nobodys_message() -> None:
     seen = scanner.feed(first, offset=0, line=1) + scanner.finish() + scanner.feed(rest, offset=len(first), line=1)
 
     assert [hit.position.line for hit in hits(seen)] == [2]
+
+
+def test_a_moving_bar_that_is_given_in_pieces_is_followed_to_the_record_at_its_end() -> None:
+    """A live reader hands over the drawings so far; half an hour later the line ends with the record that matters."""
+    from scanning import library
+
+    from sglang_watchdog.parse.zone import Zone
+    from sglang_watchdog.scan.scanner import Scanner
+
+    scanner = Scanner(library(), "server.log", zone=Zone.utc())
+    drawing = "Capturing batches (bs=9):  3%|# | {}/36 [00:09<00:37, 9.64s/it]"
+    pieces = [
+        "[2026-01-02 12:00:00] begin\n\r" + drawing.format(0),
+        "\r" + drawing.format(1),
+        "\r" + drawing.format(2) + "\r" + drawing.format(3),
+        "\r" + drawing.format(4) + "[2026-01-02 12:00:03 TP0] Using default MoE config.\n[2026-01-02 12:00:04] Scheduler hit an exception\n",
+    ]
+    seen: list[Seen] = []
+    at = 0
+    for number, piece in enumerate(pieces):
+        seen += scanner.feed(piece.encode(), offset=at, line=1 if number == 0 else 2)
+        at += len(piece.encode())
+        seen += scanner.finish() if number < 3 else []
+
+    assert [one.done for one in seen if isinstance(one, Progress)] == [0, 1, 3, 4]
+    assert [(hit.pattern, hit.position.line) for hit in hits(seen)] == [("moe-default", 2), ("exception", 3)]
+    tallies = [one for one in seen if isinstance(one, Tally)]
+    assert (sum(one.lines for one in tallies), sum(one.bytes for one in tallies)) == (3, at)
 
 
 @pytest.mark.parametrize("atom", ["-", "--key", "'a", "\\\\'", "{'a': ", "api_key=", "rid=", "0%| | 0/1 [0<", "it/s][2026-", " ", "a.b: ", "=,"])

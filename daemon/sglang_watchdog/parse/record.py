@@ -123,9 +123,7 @@ def _message_form(message: bytes, otherwise: Form) -> tuple[Form, bytes]:
 
 
 _ODD_BOUNDARY: Final = re.compile(rb'[\]|>:)]\s+|\s-\s+|\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b\s+|"(?:message|msg)": ?"')
-_ODD_HEAD: Final = re.compile(
-    rb"(?:\S+\s+)?(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b)|\{\""
-)
+_ODD_HEAD: Final = re.compile(rb"(?:\S+\s+)?(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b)|\{\"")
 _ODD_STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?")
 _ODD_RANK: Final = re.compile(rb"\b(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d+\b")
 

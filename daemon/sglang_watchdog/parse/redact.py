@@ -15,7 +15,9 @@ _SECRETIVE: Final = r"(?:key|secret|passw\w{0,20}|credentials?|(?:auth|access|be
 _SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRETIVE}$")
 _SECRET_RECORD: Final = re.compile(r"(?i)_extra_config$")  # free-form JSON that may hold credentials of a storage
 
-_VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z)|\{[^{}]*(?:\}|$)|[^\s,;)\]}'"]+)"""
+_STRING: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z))"""
+_ITEMS: Final = rf"""(?:{_STRING}|[^\]'"])*(?:\]|\Z)"""  # of a list, whose texts may hold brackets
+_VALUE: Final = rf"""(?:{_STRING}|\{{[^{{}}]*(?:\}}|$)|[^\s,;)\]}}'"]+)"""
 _QUOTE: Final = r"""\\?['"]"""
 _NAMED: Final = rf"(?<![\w-])(?:[\w-]{{0,60}}[_-])?{_SECRETIVE}"  # bounded, as all repetitions here: a line may be long
 _SECRET_WORDS: Final = ("key", "secret", "passw*", "credential*", "token")
@@ -46,9 +48,7 @@ def _rule(words: tuple[str, ...], pattern: str, instead: str, *, then: tuple[str
 _QUOTED: Final = ("'", '"', "\\")
 _RULES: Final = (
     # command lines: --api-key X, --admin-api-key=X, and the list form '--api-key', 'X'
-    _rule(
-        (*_SECRET_WORDS, "extra"), rf"(?i)((?<![\w-])--[\w-]{{0,60}}(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"
-    ),
+    _rule((*_SECRET_WORDS, "extra"), rf"(?i)((?<![\w-])--[\w-]{{0,60}}(?:{_SECRETIVE}|extra[_-]config)['\"]?\s*[=,\s]\s*){_VALUE}", rf"\g<1>{MASK}"),
     _rule(
         ("authorization",),
         rf"(?i)(\bauthorization(?:{_QUOTE})?\s*[:=,]\s*)(?:b?{_QUOTE})?(?:(?:bearer|basic|token|apikey)\s+)?[^\s'\"\\,)\]]+",
@@ -73,19 +73,21 @@ _RULES: Final = (
     _rule(("?",), r"(https?://[^\s?'\"]+)\?[^\s'\"]*", rf"\g<1>?{MASK}"),
     _rule(
         ("rid",),
-        rf"\b((?:\w{{1,60}}_)?rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:\[[^\]]*(?:\]|$)|{_VALUE})",
+        # an id without quotes ends where a repr goes on; elsewhere it may hold blanks, so that all that follows is cut
+        rf"\b((?:\w{{1,60}}_)?rids?)\b((?:{_QUOTE})?\s*[=:]\s*)(?:{_STRING}|\[(?=['\"\]]){_ITEMS}|[\w.:-]+(?=, (?:in|out)put_ids=|[)\]])|.+)",
         rf"\g<1>\g<2>{MASK}",
         then=("=", ":", " ", "s", *_QUOTED),
     ),
     _rule(
         ("request",),
-        r"(?i)\b(request[ _-]?ids?)\b(['\"]?\s*[=:]?\s*)(?:\[[^\]]*(?:\]|$)|'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}[\w-]*)",
+        rf"(?i)\b(request[ _-]?ids?)\b(['\"]?\s*[=:]?\s*)(?:\[{_ITEMS}|{_STRING}|[0-9a-f]{{8,}}[\w-]*)",
         rf"\g<1>\g<2>{MASK}",
         then=(" id", "_id", "-id", "id"),
     ),
+    _rule(("request", "abort"), r"\b[0-9a-f]{32}\b", MASK),
     _rule(
         ("_ids", "embeds", "logprobs"),
-        rf"\b(\w{{0,60}}(?:_ids|embeds|logprobs))((?:{_QUOTE})?\s*[=:]\s*)\[[^\]]*(?:\]|$)",
+        rf"\b(\w{{0,60}}(?:_ids|embeds|logprobs))((?:{_QUOTE})?\s*[=:]\s*)\[{_ITEMS}",
         rf"\g<1>\g<2>{MASK}",
     ),
     _rule(

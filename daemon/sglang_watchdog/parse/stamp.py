@@ -5,9 +5,7 @@ from datetime import datetime, timedelta
 
 from .zone import Zone
 
-_MONTHS = {
-    name: at + 1 for at, name in enumerate((b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"))
-}
+_MONTHS = {name: at + 1 for at, name in enumerate((b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"))}
 _FULL = re.compile(rb"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 _CLOCK = re.compile(rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _GLOG = re.compile(rb"(\d{1,2})(\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)")  # torch writes [E210 for February 10, W0204 for February 4

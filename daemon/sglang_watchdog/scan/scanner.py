@@ -6,11 +6,12 @@ on the matching engine. Secrets and the text of users are cut here, before anyth
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..model.observation import LogObservation, Opened, Position, Tally
 from ..model.signature import Library
 from ..parse.framing import FORMATS, LONGEST_LINE, Unframer, Unwrapped, detect, unframer
-from ..parse.record import PREFIX, PREFIXED_LINE, is_request_log, without_noise
+from ..parse.record import PREFIX, PREFIXED_LINE, Form, split_record, without_noise
 from ..parse.stamp import StampReader
 from ..parse.zone import Zone, measured
 from .lines import CleanedLines, FramedLines, Lines, PlainLines
@@ -49,7 +50,7 @@ class Scanner:
         )
         self._expected = -1  # offset at which the next block continues this one; -1: nothing was read yet
         self._torn = _Torn()
-        self._skips_line = False  # the rest of a line that was given up is nobody's message
+        self._rest: _Rest | None = None
 
     @property
     def zone(self) -> Zone:
@@ -73,7 +74,7 @@ class Scanner:
         out: list[LogObservation | Opened] = []
         if offset != self._expected:
             out.extend(self.finish() if self._expected >= 0 else ())
-            self._skips_line = False
+            self._rest = None
             opened_at = len(out)
             self._scan(block, offset, line, out)
             first_s = next((one.at_s for one in out[opened_at:] if not isinstance(one, Tally) and one.at_s is not None), None)
@@ -84,12 +85,17 @@ class Scanner:
         return out
 
     def finish(self) -> list[LogObservation | Opened]:
-        """Give what was held back: a last line without a newline, parts of a line whose end will not come."""
+        """Give what was held back: a last line without a newline, parts of a line whose end will not come.
+
+        If more of that line does come, its next redraw after a carriage return is read; other text is the middle of
+        something, perhaps of a user's prompt, and is passed over.
+        """
         out: list[LogObservation | Opened] = []
         if self._torn.is_open:
-            self._skips_line = True
-            text, offset, line, size = self._torn.close()
-            self._whole_lines(text, offset, line, out, size=size)
+            torn = self._torn.close()
+            is_prompt = split_record(torn.text).form is Form.REQUEST_LOG
+            self._rest = _Rest(torn.offset, torn.line, is_prompt=is_prompt)
+            self._whole_lines(torn.text, torn.offset, torn.line, out, size=torn.size, was_counted=torn.was_counted)
         if self._unframer is not None:
             unwrapped = Unwrapped()
             self._unframer.finish(unwrapped)
@@ -97,22 +103,28 @@ class Scanner:
         return out
 
     def _scan(self, block: bytes, offset: int, line: int, out: list[LogObservation | Opened]) -> None:
-        if self._skips_line:
-            end = block.find(b"\n") + 1
-            self._skips_line = end == 0
-            skipped = end or len(block)
+        if self._rest is not None:
+            skipped, opens = self._rest.skip(block)
+            if skipped == 0:
+                skipped = len(block)
+            elif opens:
+                self._torn.open(self._rest.offset, self._rest.line, was_counted=True)
+                self._rest = None
+            else:
+                line, self._rest = self._rest.line + 1, None
             at_s = self._reader.moments.carried_s
             out.append(Tally(at_s=at_s, source=self.source, lines=0, bytes=skipped, sglang_lines=0, odd_lines=0))
-            block, offset, line = block[skipped:], offset + skipped, line + 1
+            block, offset = block[skipped:], offset + skipped
         if self._torn.is_open:
             end = block.find(b"\n")
             if end < 0:
                 self._torn.add(block)
                 return
             self._torn.add(block[:end])
-            text, first_offset, first_line, size = self._torn.close()
-            self._whole_lines(text + b"\n", first_offset, first_line, out, size=size + 1)
-            block, offset, line = block[end + 1 :], offset + end + 1, first_line + 1
+            torn = self._torn.close()
+            text, size = torn.text + b"\n", torn.size + 1
+            self._whole_lines(text, torn.offset, torn.line, out, size=size, was_counted=torn.was_counted)
+            block, offset, line = block[end + 1 :], offset + end + 1, torn.line + 1
         end = block.rfind(b"\n") + 1
         if end < len(block):
             self._torn.open(offset + end, line + block.count(b"\n"))
@@ -121,7 +133,9 @@ class Scanner:
         if block:
             self._whole_lines(block, offset, line, out, size=len(block))
 
-    def _whole_lines(self, block: bytes, offset: int, line: int, out: list[LogObservation | Opened], *, size: int) -> None:
+    def _whole_lines(
+        self, block: bytes, offset: int, line: int, out: list[LogObservation | Opened], *, size: int, was_counted: bool = False
+    ) -> None:
         """Scan whole lines; `size` is what they took in the source, more than `block` if a long line was cut."""
         begin_s = len(out)
         counts = self._reader.counts
@@ -139,7 +153,7 @@ class Scanner:
             Tally(
                 at_s=at_s,
                 source=self.source,
-                lines=block.count(b"\n") + (not block.endswith(b"\n")),
+                lines=block.count(b"\n") + (not block.endswith(b"\n")) - was_counted,
                 bytes=size,
                 sglang_lines=counts.sglang,
                 odd_lines=counts.odd,
@@ -207,6 +221,35 @@ def first_stamp(text: bytes) -> tuple[int, bytes] | None:
     return (prefix.start(), prefix[1]) if prefix else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A line that was given before its end came; where it stands."""
+
+    offset: int
+    line: int
+    is_prompt: bool  # it holds the text of users: nothing of it is read before its newline
+
+    def skip(self, block: bytes) -> tuple[int, bool]:
+        """Return how many bytes to pass over (0: all), and whether a redraw of the same line begins there."""
+        end = block.find(b"\n")
+        if not self.is_prompt:
+            redraw = block.find(b"\r", 0, len(block) if end < 0 else end)
+            if redraw >= 0 and redraw != end - 1:
+                return redraw + 1, True
+        return end + 1, False
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A torn line, as far as it came, without its newline."""
+
+    text: bytes
+    offset: int
+    line: int
+    size: int  # bytes that it took in the source
+    was_counted: bool  # an earlier part of it was given as a line
+
+
 class _Torn:
     """A line whose newline has not come yet. Of a long one its last redraw is kept, up to the longest line."""
 
@@ -216,9 +259,10 @@ class _Torn:
         self._size = 0
         self._offset = 0
         self._line = 0
+        self._was_counted = False
 
-    def open(self, offset: int, line: int) -> None:
-        self.is_open, self._offset, self._line = True, offset, line
+    def open(self, offset: int, line: int, *, was_counted: bool = False) -> None:
+        self.is_open, self._offset, self._line, self._was_counted = True, offset, line, was_counted
 
     def add(self, part: bytes) -> None:
         self._size += len(part)
@@ -226,13 +270,12 @@ class _Torn:
         if len(self._kept) <= LONGEST_LINE:
             return
         redraw = self._kept.rstrip(b"\r").rfind(b"\r")
-        if redraw >= 0 and not is_request_log(bytes(self._kept[:64])):
+        if redraw >= 0 and split_record(bytes(self._kept[:4096])).form is not Form.REQUEST_LOG:
             del self._kept[: redraw + 1]
         del self._kept[LONGEST_LINE:]
 
-    def close(self) -> tuple[bytes, int, int, int]:
-        """Return the line without its newline, its offset and number, and the bytes that it took."""
-        closed = bytes(self._kept), self._offset, self._line, self._size
+    def close(self) -> _Closed:
+        closed = _Closed(bytes(self._kept), self._offset, self._line, self._size, self._was_counted)
         self.is_open, self._size = False, 0
         self._kept.clear()
         return closed
