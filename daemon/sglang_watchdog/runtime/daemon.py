@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-import uvicorn
 from watchfiles import awatch
 
 from ..engine.settings import FlagJudge
@@ -26,8 +24,10 @@ from ..sinks.notify.build import notifier, outbox_channels
 from ..sinks.state import Board, RankLoad, Reload
 from ..sinks.web.app import create
 from ..sinks.web.broadcast import Broadcast
+from ..sinks.web.limits import Limits
 from ..sinks.web.parts import Parts, WebSettings
-from ..sinks.web.security import is_loopback, refuse_open_bind
+from ..sinks.web.security import is_loopback
+from ..sinks.web.serving import ListenInvalid, PortTaken, ServerThread, Tls, bind
 from ..sinks.web.tokens import TokenStore
 from ..sources.block import Block
 from ..sources.hints import Hints
@@ -117,15 +117,10 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         systemd = Notifier()
         with self._signals(systemd):
-            server_socket = self._bind()
+            server = self._http_server()
             self._open_watches()
-            server = _Server(uvicorn.Config(self._application(), log_config=None, access_log=False, server_header=False, lifespan="off",
-                                            timeout_graceful_shutdown=2,
-                                            ssl_certfile=self.plan.tls[0] if self.plan.tls else None,
-                                            ssl_keyfile=self.plan.tls[1] if self.plan.tls else None))  # fmt: skip
             tasks = [
                 asyncio.create_task(self._pump(), name="pump"),
-                asyncio.create_task(server.serve(sockets=[server_socket]), name="http"),
                 asyncio.create_task(self._housekeeping(systemd), name="housekeeping"),
                 *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
             ]
@@ -137,6 +132,7 @@ class Daemon:
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
             self.board.set_ready("")
+            server.start()
             self._say(f"{'https' if self.plan.tls else 'http'}://{self.plan.host}:{self.port}/")
             if self._notifier is not None:
                 self._notifier.start()
@@ -148,16 +144,13 @@ class Daemon:
     def stop(self) -> None:
         self._stop.set()
 
-    async def _shut_down(self, server: "_Server", tasks: list[asyncio.Task[Any]]) -> None:
-        server.should_exit = True
+    async def _shut_down(self, server: ServerThread, tasks: list[asyncio.Task[Any]]) -> None:
         self._broadcast.close()
-        http = next(task for task in tasks if task.get_name() == "http")
         for task in tasks:
-            if task is not http:
-                task.cancel()
-        await asyncio.wait([http], timeout=5.0)
-        http.cancel()
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if not await asyncio.to_thread(server.stop):
+            log.error("the HTTP server did not end in time", part="http")
         self._drain()
         if self._notifier is not None:
             await asyncio.to_thread(self._notifier.stop)
@@ -200,34 +193,28 @@ class Daemon:
 
     # --- HTTP ------------------------------------------------------------------------------------------------------
 
-    def _bind(self) -> socket.socket:
-        """The listening socket; a taken port moves to the next free one only where the plan allows."""
-        addresses = sorted({info[4][0] for info in socket.getaddrinfo(self.plan.host, None, type=socket.SOCK_STREAM)})
-        refuse_open_bind([str(address) for address in addresses], self._tokens)
-        family = socket.AF_INET6 if ":" in str(addresses[0]) else socket.AF_INET
-        tries = range(self.plan.port, self.plan.port + 50) if self.plan.port_may_move else [self.plan.port]
-        for port in tries:
-            candidate = socket.socket(family, socket.SOCK_STREAM)
-            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                candidate.bind((str(addresses[0]), port))
-                candidate.listen(128)
-                candidate.setblocking(False)
-            except OSError as error:
-                candidate.close()
-                if port == tries[-1]:
-                    raise PortTakenError(f"{self.plan.host}:{self.plan.port}: {error.strerror}") from error
-                continue
-            self.port = candidate.getsockname()[1]
-            return candidate
-        raise PortTakenError(f"{self.plan.host}: no free port from {self.plan.port}")
+    def _http_server(self) -> ServerThread:
+        """Bound, not yet started; a taken port moves to the next free one only where the plan allows."""
+        host = f"[{self.plan.host}]" if ":" in self.plan.host else self.plan.host
+        try:
+            sockets = bind(f"{host}:{self.plan.port}", self._tokens, tries=50 if self.plan.port_may_move else 1)
+        except (PortTaken, ListenInvalid, OSError) as error:
+            raise PortTakenError(str(error)) from error
+        self.port = sockets[0].getsockname()[1]
+        tls = Tls(certificate=Path(self.plan.tls[0]), key=Path(self.plan.tls[1])) if self.plan.tls else None
+        return ServerThread(self._application(), sockets, Limits(), tls)
+
+    async def _reload_asked(self) -> Reload:
+        """`reload` for the server's thread: runs in the daemon's loop, where all else changes too."""
+        assert self._loop is not None
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.reload(), self._loop))
 
     def _application(self) -> Any:
         collector = BoardCollector(self.board, health=self._health, signature_verdicts=self.plan.verdict_metrics)
         host = self.plan.host
         parts = Parts(
             board=self.board, ledger=self.ledger, library=lambda: self.library, collector=collector, broadcast=self._broadcast,
-            tokens=self._tokens, reload=self.reload, settings=WebSettings(
+            tokens=self._tokens, reload=self._reload_asked, settings=WebSettings(
                 is_loopback=host == "localhost" or is_loopback(host), external_url=self.plan.external_url,
                 allowed_hosts=self.plan.allowed_hosts, metrics_need_token=not self.plan.metrics_open,
             ),
@@ -417,14 +404,6 @@ class Daemon:
 
 class PortTakenError(Exception):
     """The address cannot be bound."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the daemon has them."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
 
 
 def _feed(watch: ServerWatch, event: Any, wall_s: float) -> list[Change]:
