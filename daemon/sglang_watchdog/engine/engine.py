@@ -592,7 +592,7 @@ class Engine:
             if name == "run.sglang_version" and isinstance(value, str):
                 run.release = Release(min=value, max=value, source="probed")
         run.version += 1
-        return []
+        return [RunChanged(probe.at_s, self._view(run), run.phase)] if probe.facts else []
 
     def _on_process(self, seen: ProcessSeen) -> list[Change]:
         run = self.run
@@ -601,9 +601,8 @@ class Engine:
         facts: dict[str, Json] = {f"run.{seen.role}_state": seen.state, f"run.{seen.role}_state_since_s": seen.at_s}
         if seen.port_open is not None:
             facts["run.port_open"] = seen.port_open
-        for name, value in facts.items():
-            run.learn(FactEvidence(name=name, value=value, source=seen.source))
-        return []
+        news = [run.learn(FactEvidence(name=name, value=value, source=seen.source)) for name, value in facts.items()]
+        return [RunChanged(seen.at_s, self._view(run), run.phase)] if any(news) else []
 
     def _on_command(self, command: Command) -> list[Change]:
         match command.action:

@@ -58,7 +58,7 @@ class TailSource:
                 for event in events:
                     yield event
                 if self.tail.idle:
-                    subscription.set_paths(self.tail.watched())
+                    self._look_around(subscription)
                     self._is_hinted = subscription.is_complete and not self._is_remote and self._missed < _MISSED_HINTS
                     was_woken = await _woken(subscription.wake, _TRUSTING_POLL_S if self._is_hinted else _POLL_S)
                 else:
@@ -68,11 +68,14 @@ class TailSource:
             subscription.close()
             self.tail.close()
 
-    async def _step(self) -> list[TailEvent]:
+    def _look_around(self, subscription: Subscription) -> None:
         watched = self.tail.watched()
+        subscription.set_paths(watched)
         if watched and watched[-1] != self._looked_at:
             self._looked_at = watched[-1]
             self._is_remote = file_system_of(self._looked_at) in REMOTE_FILE_SYSTEMS
+
+    async def _step(self) -> list[TailEvent]:
         if self._is_remote:
             # A file server that does not answer blocks read().
             return await asyncio.to_thread(self.tail.step, self._clock())

@@ -6,7 +6,7 @@ The core is a synchronous step over /proc; only changes come out of it.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from ..model.observation import Probe, ProcessSeen, Watermark
@@ -208,28 +208,45 @@ class ProcessSource:
         self._asks = asks
         self._clock = clock
         self._asked: tuple[int, int] | None = None
+        self._asking: asyncio.Task[Probe] | None = None
         self._why_not = "not started"
 
     async def events(self) -> AsyncGenerator[ProcessEvent, None]:
-        """Yield observations and, after each look, a watermark."""
-        while True:
-            now_s = self._clock()
-            # A process whose memory map is locked (D state) makes reading its command line wait: never in the event loop.
-            seen = await asyncio.to_thread(self._table.step, now_s)
-            self._why_not = "" if self._table.launcher is not None else "no launcher of this server is running"
-            for event in seen:
-                yield event
-            if (probe := await self._server_info()) is not None:
-                yield probe
-            yield Watermark(source=self.name, at_s=now_s)
-            await asyncio.sleep(self._every_s)
+        """Yield observations, and at each look a watermark just before the next: nobody waits for this source."""
+        looking: asyncio.Task[list[ProcessSeen | Probe]] | None = None
+        try:
+            while True:
+                # A process whose memory map is locked (D state) makes reading its command line wait: never in the event loop.
+                looking = asyncio.create_task(asyncio.to_thread(self._table.step, self._clock()))
+                while not (await asyncio.wait({looking}, timeout=self._every_s))[0]:
+                    self._why_not = "reading /proc takes longer than a second: a process of the server is stuck in the kernel"
+                    yield self._watermark(self._clock())
+                now_s = self._clock()
+                seen = [*looking.result(), *self._answered(now_s)]
+                self._why_not = "" if self._table.launcher is not None else "no launcher of this server is running"
+                for event in seen:
+                    yield replace(event, at_s=now_s)
+                yield self._watermark(now_s)
+                await asyncio.sleep(self._every_s)
+        finally:
+            for task in (looking, self._asking):
+                if task is not None:
+                    task.cancel()
 
-    async def _server_info(self) -> Probe | None:
+    def _watermark(self, now_s: float) -> Watermark:
+        return Watermark(source=self.name, at_s=now_s + self._every_s - 0.001)
+
+    def _answered(self, now_s: float) -> list[Probe]:
+        """Ask /server_info once a launcher, beside everything else; return the answer when it is there."""
+        if self._asking is not None and self._asking.done():
+            answer, self._asking = self._asking.result(), None
+            return [answer]
         launcher = self._table.launcher
         if launcher is None or not self._table.is_port_open or self._asked == (launcher.pid, launcher.started) or not self._asks():
-            return None
+            return []
         self._asked = (launcher.pid, launcher.started)
-        return await ask_server_info(self.name, launcher.port, self._clock())
+        self._asking = asyncio.create_task(ask_server_info(self.name, launcher.port, now_s))
+        return []
 
     def status(self) -> SourceStatus:
         """See SourceStatus."""

@@ -197,8 +197,7 @@ class Tail:
         was_truncated = any(each.identity == mark.identity for each in files)
         if was_truncated:
             self._counts.truncations += 1
-        chained = self._identities()
-        newer = [each for each in _newer_by_time(files, mark) if each.identity not in chained]
+        newer = [each for each in _newer_by_time(files, mark) if not self._is_known(each)]
         if not newer:
             raise self._not_there()
         events: list[TailEvent] = [self._gap("truncated" if was_truncated else "rotated-away", now_s, mark.offset)]
@@ -274,8 +273,7 @@ class Tail:
         if files is None or self._came_back(files):
             return []
         search = self._search(files, log)
-        chained = self._identities()
-        successor = next((each for each in search.newer if each.identity not in chained), None)
+        successor = next((each for each in search.newer if not self._is_known(each)), None)
         if successor is None:
             return []
         # Lines written between our read and the rename come before what the successor holds.
@@ -350,9 +348,8 @@ class Tail:
 
     def _open_copies(self, files: list[Candidate], mark: FileMark, now: FileMark) -> list[LogFile]:
         """Open the copy of what was read up to `mark`, and the copies of what came and went since, oldest first."""
-        chained = self._identities()
         own = next((index for index, each in enumerate(files) if each.identity == mark.identity), None)
-        others = [each for each in files[:own] if not each.is_current and each.identity not in chained]
+        others = [each for each in files[:own] if not each.is_current and not self._is_known(each)]
         if own is None:
             # Deleted: what was written to last after it came after it, and a packed file may be itself.
             others = [each for each in others if each.modified_ns <= now.modified_ns]
@@ -371,8 +368,12 @@ class Tail:
             raise
         return opened
 
-    def _identities(self) -> set[tuple[int, int]]:
-        return {each.mark.identity for each in self._chain}
+    def _is_known(self, candidate: Candidate) -> bool:
+        """Say whether it is one of the open files, or the packed form of one that was deleted since."""
+        if any(log.mark.identity == candidate.identity for log in self._chain):
+            return True
+        older = self._chain[:-1] if candidate.is_packed else []
+        return any(matches(candidate, log.mark, self._limits) for log in older)
 
     def _let_go(self, now_s: float) -> list[TailEvent]:
         """Close rotated files that have been quiet for long, once what came after them holds something."""
