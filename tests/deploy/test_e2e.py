@@ -44,7 +44,7 @@ def test_the_symptom_is_held_back_by_its_cause(story: Story) -> None:
     assert "gpu.power-underused" in topics
     assert {alert["labels"]["alertname"] for alert in story.held_back} == {"SGLangWatchdogUnderperforming"}
     for topic in topics:
-        assert story.site.duty.heard("ticket", "firing", topic=topic) is None, topic
+        assert story.site.duty.heard("ticket", "firing", topic=topic) is None, story.site.duty.messages
 
 
 def test_the_heartbeat_comes_and_nothing_pages(story: Story) -> None:

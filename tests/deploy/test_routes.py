@@ -60,6 +60,16 @@ def test_no_two_alerts_hold_each_other_back() -> None:
     assert not {pair for pair in reached if pair[0] == pair[1]}
 
 
+def test_a_symptom_is_evaluated_before_its_cause() -> None:
+    """Else Alertmanager hears first that the cause is over, and may tell the symptom for the moment until that is over too."""
+    groups = yaml.safe_load((PROMETHEUS / "sglang-watchdog.rules.yaml").read_text())["groups"]
+    (order,) = [[rule["alert"] for rule in group["rules"]] for group in groups if "alert" in group["rules"][0]]
+    for rule in inhibitions():
+        for source in named(rule["source_matchers"]) & set(order):
+            for target in named(rule["target_matchers"]):
+                assert order.index(target) < order.index(source), f"{target} after {source}"
+
+
 def test_a_page_is_held_back_by_pages_only() -> None:
     for rule in inhibitions():
         if any(alerts()[name]["labels"]["severity"] == "critical" for name in named(rule["target_matchers"])):
