@@ -62,7 +62,16 @@ def test_all_logs_without_telemetry_at_once(tmp_path: Path, library):
         time.sleep(SETTLE_S)
         for index, case in enumerate(cases):
             name = f"s{index}"
-            assert found(daemon, name) == expected(case, library, name, [names[name]]), case.folder.name
+            wanted = expected(case, library, name, [names[name]])
+            assert agree(daemon, name, wanted) or found(daemon, name) == wanted, case.folder.name
+
+
+def agree(daemon: RunningDaemon, server: str, wanted: list[str]) -> bool:
+    """Whether the daemon says so too, now or when a busy machine has let it come to its quiet seconds."""
+    ends = time.monotonic() + 60
+    while found(daemon, server) != wanted and time.monotonic() < ends:
+        time.sleep(0.5)
+    return found(daemon, server) == wanted
 
 
 def follow(case: Case, library, tmp_path: Path) -> None:
@@ -73,7 +82,8 @@ def follow(case: Case, library, tmp_path: Path) -> None:
         play([Capture(case.logs[0], case.telemetry)], log, samples, zone=Zone.named(case.zone), pace=PACE)
         daemon.wait_for(lambda: settled(daemon, {"server.log": line_count(log)}), 60)
         time.sleep(SETTLE_S)
-        assert found(daemon, "sglang") == expected(case, library, "sglang", ["server.log"])
+        wanted = expected(case, library, "sglang", ["server.log"])
+        assert agree(daemon, "sglang", wanted) or found(daemon, "sglang") == wanted
 
 
 @pytest.mark.slow

@@ -191,7 +191,7 @@ def test_every_fault_of_a_token_file_is_told_with_its_place():
 
 
 def test_without_a_token_the_daemon_refuses_to_listen_beyond_loopback():
-    with pytest.raises(OpenBindRefused, match=r"auth\.token_file"):
+    with pytest.raises(OpenBindRefused, match=r"config token NAME"):
         bind("0.0.0.0:0", TokenStore())
     with pytest.raises(OpenBindRefused):
         bind("0.0.0.0:0", TokenStore([Token("m", frozenset({METRICS}), digest("x"))]))
