@@ -109,7 +109,7 @@ def count(state: Path, lines: int) -> None:
         for number in range(first, last + 1):
             repeated += seen[number]
             seen[number] = 1
-    gaps = connect(state).execute("select count(*) from gaps").fetchone()[0]
+    gaps = dict(connect(state).execute("select reason, count(*) from gaps group by reason"))
     print(json.dumps({"lost": seen.count(0), "repeated": repeated, "out_of_order": out_of_order, "gaps": gaps}))
 
 
@@ -151,7 +151,7 @@ def torture(seconds: float, megabytes_per_s: float, kills: int) -> int:
     print(
         f"tail torture: {told['seconds']:.0f} s, {told['bytes'] / 1e6:.0f} MB at {rate:.1f} MB/s, {told['lines']} lines, "
         f"{told['rotations']} rotations, {killed} kills -9, caught up {behind_s:.1f} s after the last line: "
-        f"lost {counted['lost']}, repeated {counted['repeated']}, out of order {counted['out_of_order']}, gaps {counted['gaps']}"
+        f"lost {counted['lost']}, repeated {counted['repeated']}, out of order {counted['out_of_order']}, gaps {counted['gaps'] or 0}"
     )
     return 1 if counted["lost"] or counted["repeated"] else 0
 

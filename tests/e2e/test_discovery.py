@@ -68,6 +68,6 @@ def test_a_server_is_found_read_and_watched(server: tuple[subprocess.Popen[bytes
         os.kill(scheduler, signal.SIGKILL)
         until(daemon, "run.scheduler_state", "zombie")
         sources = daemon.get("/api/v1/sources")["sources"]
-        assert {one["kind"] for one in sources} >= {"file", "process"}
+        assert {one["kind"] for one in sources} >= {"file"}
         assert "sk-planted" not in repr(daemon.get("/api/v1/runs")) + repr(facts(daemon))
     assert process.poll() is None

@@ -194,9 +194,7 @@ async def test_a_child_that_hangs_is_found_and_started_again(journal: Journal) -
         await reader.until(lambda reader: len(reader.seen) >= 6)
 
     assert reader.seen == [f"line {number}" for number in range(6)]
-    assert [gap.reason for gap in reader.gaps()] == [
-        "unreadable: journalctl hangs: it does not deliver what the journal holds; it is started again"
-    ]
+    assert [gap.reason for gap in reader.gaps()] == ["unreadable: journalctl hangs: it does not deliver what the journal holds; it is started again"]
 
 
 @needs_journald

@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -427,7 +428,7 @@ class TailMachine(RuleBasedStateMachine):
         assert said or life.may_vanish_unsaid, f"lost without a word: {story}"
 
 
-TestTail = TailMachine.TestCase
+TestTail = pytest.mark.slow(TailMachine.TestCase)
 TestTail.settings = settings(
     max_examples=RUNS or 2000,
     derandomize=not RUNS,

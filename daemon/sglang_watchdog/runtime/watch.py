@@ -85,6 +85,8 @@ class ServerWatch:
         self.logs: dict[str, _Log] = {}
         for name, resume in sources.items():
             self.add_log(name, resume, patterns)
+        self._told: dict[str, Probe] = {}  # of the running launcher, by origin
+        self._noted: RunState | None = None
         self._samples_come = telemetry
         if telemetry:
             self.engine.announce("gpus")
@@ -108,13 +110,11 @@ class ServerWatch:
         observations = log.scanner.feed(block.data, offset=block.offset, line=block.line)
         if block.was_cut:
             observations += log.scanner.finish()
-        before = self.engine.run
         changes: list[Change] = []
         for observation in observations:
             if self._note(log, observation, wall_s):
                 changes += self.engine.feed(observation)
-        self._note_run(before)
-        return changes
+        return changes + self._note_run()
 
     def on_event(self, event: Gap | Opened | Watermark) -> list[Change]:
         """A gap, a new file, or "read to the end at that time"."""
@@ -123,7 +123,7 @@ class ServerWatch:
             if log is not None:
                 self._hear(log, event.source)
             moved = self._clock.watermark(event.source, event.at_s)
-            return self.engine.feed(moved) if moved is not None else []
+            return self.engine.feed(moved) + self._note_run() if moved is not None else []
         if isinstance(event, Gap):
             if log is not None:
                 log.gaps.append(event)
@@ -154,14 +154,18 @@ class ServerWatch:
             self._samples_come = False
             return self.engine.feed(observation) + self.engine.withdraw(observation.source)
         if isinstance(observation, ProcessSeen | Probe):
-            return self.engine.feed(observation) + self.engine.withdraw(observation.source)  # rare, and no log line waits for it
+            if isinstance(observation, Probe):
+                if "run.launcher_pid" in observation.facts:
+                    self._told.clear()  # another launcher: what the last one told is over
+                self._told[observation.origin] = observation
+            return self._feed_rare(observation)
         at_s = getattr(observation, "at_s", None)
         if isinstance(observation, Sample) and not self._samples_come:
             self._samples_come = True
             self.engine.announce(observation.source)
         if at_s is not None and not isinstance(observation, Watermark):
             self._clock.newest(at_s, wall_s)
-        return self.engine.feed(observation)
+        return self.engine.feed(observation) + self._note_run()
 
     @property
     def zone_text(self) -> str:
@@ -177,10 +181,7 @@ class ServerWatch:
 
     def settle(self) -> list[Change]:
         """All sources have been quiet for a while."""
-        before = self.engine.run
-        changes = self.engine.settle()
-        self._note_run(before)
-        return changes
+        return self.engine.settle() + self._note_run()
 
     def positions(self) -> dict[str, Any]:
         """Where each log is to be taken up after a restart, as JSON by source name."""
@@ -203,14 +204,18 @@ class ServerWatch:
             self._clock.newest(at_s, wall_s)
         return True
 
-    def _note_run(self, before: RunState | None) -> None:
-        """When a run began, remember where its first line stands."""
+    def _note_run(self) -> list[Change]:
+        """When a run began, remember where its first line stands, and tell it what its processes told before that line was out."""
         run = self.engine.run
-        if run is None or run is before or run.first_line is None:
-            return
+        if run is None or run is self._noted or run.first_line is None:
+            return []
+        self._noted = run
         log = self.logs.get(run.first_line.source)
-        if log is None:
-            return
-        at = next((b for b in reversed(log.blocks) if b[1] <= run.first_line.line and b[0] == log.generation), None)
-        if at is not None:
-            log.resume = ResumeAt(at[2], run.first_line.line)
+        if log is not None:
+            at = next((b for b in reversed(log.blocks) if b[1] <= run.first_line.line and b[0] == log.generation), None)
+            if at is not None:
+                log.resume = ResumeAt(at[2], run.first_line.line)
+        return [change for probe in self._told.values() for change in self._feed_rare(probe)]
+
+    def _feed_rare(self, observation: ProcessSeen | Probe) -> list[Change]:
+        return self.engine.feed(observation) + self.engine.withdraw(observation.source)  # no log line waits for it

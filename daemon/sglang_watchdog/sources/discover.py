@@ -77,9 +77,7 @@ def output_of(pid: int, descriptor: int, root: str = "/proc") -> Output:
 
 def _file(pid: int, descriptor: int, target: str, root: str) -> Output:
     if target.endswith(" (deleted)"):
-        return Output(
-            "nowhere", None, f"its log {target.removesuffix(' (deleted)')} was deleted; restart it, or copy /proc/{pid}/fd/{descriptor}"
-        )
+        return Output("nowhere", None, f"its log {target.removesuffix(' (deleted)')} was deleted; restart it, or copy /proc/{pid}/fd/{descriptor}")
     opened = _identity(f"{root}/{pid}/fd/{descriptor}")
     if opened is not None and _identity(target) == opened:
         return Output("file", target, f"descriptor {descriptor} of process {pid}")

@@ -38,9 +38,7 @@ def logs_matching(pattern: str) -> list[str]:
     return [
         path
         for path in found
-        if not any(
-            is_rotation_of(os.path.basename(path), other) for other in by_directory[os.path.dirname(path)] if other != os.path.basename(path)
-        )
+        if not any(is_rotation_of(os.path.basename(path), other) for other in by_directory[os.path.dirname(path)] if other != os.path.basename(path))
     ]
 
 
@@ -117,9 +115,7 @@ class GlobSource:
         paths = logs_matching(self._pattern)
         ages = {path: self._clock() - os.stat(path).st_mtime for path in paths}
         newest = min(ages, key=lambda path: ages[path], default="")
-        self._left_out = {
-            path for path in paths if path != newest and ages[path] > self._recent_s and self.source_name(path) not in self._resume
-        }
+        self._left_out = {path for path in paths if path != newest and ages[path] > self._recent_s and self.source_name(path) not in self._resume}
 
     def _fresh(self) -> list[str]:
         fresh: list[str] = []
@@ -152,7 +148,7 @@ class GlobSource:
         last = max((status.last_read_s for status in each if status.last_read_s is not None), default=None)
         return SourceStatus(
             name=self.name,
-            kind="tail",
+            kind="file",
             path=self._pattern,
             readable=any(status.readable for status in each),
             why_not="" if each else f"no file matches {self._pattern}",

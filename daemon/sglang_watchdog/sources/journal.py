@@ -26,9 +26,7 @@ from .stream import LineCutter, Piece, Skipped
 
 JournalEvent: TypeAlias = Block | Moved | Gap | Opened | Watermark
 
-_FIELDS = (
-    "MESSAGE,PRIORITY,_PID,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER,_TRANSPORT,_HOSTNAME,_STREAM_ID,_LINE_BREAK,_SOURCE_REALTIME_TIMESTAMP,N_DROPPED"
-)
+_FIELDS = "MESSAGE,PRIORITY,_PID,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER,_TRANSPORT,_HOSTNAME,_STREAM_ID,_LINE_BREAK,_SOURCE_REALTIME_TIMESTAMP,N_DROPPED"
 _CURSOR = re.compile(rb'"__CURSOR"\s*:\s*"([^"]+)"')
 _TIME = re.compile(rb'"__REALTIME_TIMESTAMP"\s*:\s*"(\d+)"')
 # A byte that is no text makes journalctl print a message as a list of numbers, four times as long.

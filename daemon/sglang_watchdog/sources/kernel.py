@@ -114,7 +114,7 @@ class KmsgSource:
         at = self._position
         return SourceStatus(
             name=self.name,
-            kind="kernel",
+            kind="kmsg",
             path=self._path,
             readable=not self._why_not,
             why_not=self._why_not,
@@ -240,7 +240,7 @@ class KernelSource:
     def status(self) -> SourceStatus:
         """See SourceStatus; `notes` says why /dev/kmsg is not the place."""
         if self._source is None:
-            return SourceStatus(name=self.name, kind="kernel", path=self._path, why_not="not started")
+            return SourceStatus(name=self.name, kind="kmsg", path=self._path, why_not="not started")
         status = self._source.status()
         return status if not self._refused else _with_note(status, self._refused)
 
@@ -261,4 +261,4 @@ class KernelSource:
 
 
 def _with_note(status: SourceStatus, note: str) -> SourceStatus:
-    return replace(status, kind="kernel", notes=(*status.notes, note))
+    return replace(status, kind="kmsg", notes=(*status.notes, note))

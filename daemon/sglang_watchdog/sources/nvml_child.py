@@ -148,9 +148,7 @@ class Sampler:
                 told[key] = str(self._calls(-1, function, getattr(nvml, function)))
             except (nvml.NVMLError, AttributeError) as error:
                 told[key] = f"unknown ({error})"
-        gpus = [
-            {"gpu": gpu.index, "uuid": gpu.uuid, "name": gpu.name, **({"error": gpu.bench.error} if gpu.bench else {})} for gpu in self._gpus
-        ]
+        gpus = [{"gpu": gpu.index, "uuid": gpu.uuid, "name": gpu.name, **({"error": gpu.bench.error} if gpu.bench else {})} for gpu in self._gpus]
         self._emit({"kind": "hello", **told, "gpus": gpus})
 
     def handles(self) -> list[tuple[Gpu, Any]]:

@@ -431,18 +431,12 @@ class GpuReader:
 
 def _processes(function: str) -> tuple[str, Callable[[Nvml, Handle], Reading]]:
     def read(nvml: Nvml, handle: Handle) -> Reading:
-        return {
-            "processes": [
-                (each.pid, None if each.usedGpuMemory is None else each.usedGpuMemory / _MIB) for each in getattr(nvml, function)(handle)
-            ]
-        }
+        return {"processes": [(each.pid, None if each.usedGpuMemory is None else each.usedGpuMemory / _MIB) for each in getattr(nvml, function)(handle)]}
 
     return function, read
 
 
-PROCESSES: Final = Quantity(
-    "processes", (_processes("nvmlDeviceGetComputeRunningProcesses_v3"), _processes("nvmlDeviceGetComputeRunningProcesses_v2"))
-)
+PROCESSES: Final = Quantity("processes", (_processes("nvmlDeviceGetComputeRunningProcesses_v3"), _processes("nvmlDeviceGetComputeRunningProcesses_v2")))
 
 
 def field_value(entry: Any) -> float | int:

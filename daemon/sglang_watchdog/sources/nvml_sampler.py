@@ -266,9 +266,7 @@ class NvmlSampler:
                 )
         for gpu, uuid in uuids.items():
             if gpu in self._lost and self._uuids.get(gpu, uuid) == uuid:
-                await self._pass_on_event(
-                    GpuEvent(at_s=self._clock(), gpu=gpu, event="recovered", source=self._source, uuid=uuid, reason="answers again")
-                )
+                await self._pass_on_event(GpuEvent(at_s=self._clock(), gpu=gpu, event="recovered", source=self._source, uuid=uuid, reason="answers again"))
         self._uuids = {**{gpu: uuid for gpu, uuid in self._uuids.items() if gpu in self._lost or gpu in self._skip}, **uuids}
         self._gpu_names.update((gpu, each.get("name")) for gpu, each in answering.items())
         gpus = tuple(
@@ -308,9 +306,7 @@ class NvmlSampler:
             self._set_state("sampling", "")
             self._said = ""
         self._tick_at_s = tick["ts"] + self._shift_s
-        self._status = replace(
-            self._status, period_s=tick["period_s"], tick_ms=tick["ms"], tick_max_ms=max(tick["ms"], self._status.tick_max_ms or 0.0)
-        )
+        self._status = replace(self._status, period_s=tick["period_s"], tick_ms=tick["ms"], tick_max_ms=max(tick["ms"], self._status.tick_max_ms or 0.0))
         await self._advance(tick["next_s"] - 0.001)
 
     # ---- time -----------------------------------------------------------------------------------------------------

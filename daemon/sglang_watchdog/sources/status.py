@@ -12,7 +12,7 @@ class SourceStatus:
     """
 
     name: str
-    kind: str  # tail, journal, kernel, stdin, process
+    kind: str  # file, journal, kmsg, stdin, process
     path: str = ""
     readable: bool = False
     why_not: str = ""

@@ -113,7 +113,7 @@ class Tail:
         counts = self._counts
         return SourceStatus(
             name=self._source,
-            kind="tail",
+            kind="file",
             path=mark.path if mark else self._path,
             readable=bool(self._chain) and not self._why_not,
             why_not=self._why_not,

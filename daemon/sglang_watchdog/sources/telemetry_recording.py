@@ -88,8 +88,7 @@ def decode_line(line: bytes, *, source: str = "gpus", where: str = "recording") 
         entry = json.loads(line)
     except ValueError as error:
         raise MalformedSample(
-            f"{where}: not JSON ({error}); a recording has one JSON object on each line, "
-            f'such as {{"ts": 1796053575.2, "gpu": 0, "power_w": 77.8}}'
+            f'{where}: not JSON ({error}); a recording has one JSON object on each line, such as {{"ts": 1796053575.2, "gpu": 0, "power_w": 77.8}}'
         ) from None
     if not isinstance(entry, dict):
         raise MalformedSample(f"{where}: a JSON {type(entry).__name__} where an object with ts and gpu belongs")
