@@ -13,8 +13,7 @@ def parser() -> argparse.ArgumentParser:
         usage="sglang-watchdog triage [options] -- LAUNCH COMMAND OR FLAGS",
         description="What each flag of a launch command does on this release, model and GPU: acts, is dead, redundant, "
         "overridden, refused, or cannot be told. Nothing is started.",
-        epilog="Exit codes: 0 every flag acts and the server starts, 1 a flag does nothing or the start would fail, 2 usage, "
-        "4 failure.",
+        epilog="Exit codes: 0 every flag acts and the server starts, 1 a flag does nothing or the start would fail, 2 usage, 4 failure.",
     )
     p.add_argument(
         "--sglang",
@@ -22,14 +21,10 @@ def parser() -> argparse.ArgumentParser:
         default="",
         help="release, such as 0.5.12 (default: the installed one, else all that were read)",
     )
-    p.add_argument(
-        "--gpu", metavar="NAME", default="", help='product, such as "RTX PRO 6000" or H200 (default: the first GPU here)'
-    )
+    p.add_argument("--gpu", metavar="NAME", default="", help='product, such as "RTX PRO 6000" or H200 (default: the first GPU here)')
     p.add_argument("--gpu-memory-gib", type=float, metavar="N", help="memory of one GPU, where the name does not tell it")
     p.add_argument("--gpu-count", type=int, metavar="N", help="GPUs of the machine")
-    p.add_argument(
-        "--model-config", type=Path, metavar="FILE", help="the model's config.json (default: the model folder's, if it is here)"
-    )
+    p.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json (default: the model folder's, if it is here)")
     p.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     p.add_argument("command", nargs="*", metavar="COMMAND", help="the launch command, after --")
     return p
@@ -42,9 +37,7 @@ def run_triage(argv: list[str]) -> int:
     options = p.parse_args(own)
     words = [*options.command, *words]
     if not words:
-        p.error(
-            "give the launch command after --, such as: triage --sglang 0.5.12 -- python -m sglang.launch_server --model-path …"
-        )
+        p.error("give the launch command after --, such as: triage --sglang 0.5.12 -- python -m sglang.launch_server --model-path …")
     from ..triage.hardware import installed_sglang, local_gpu
     from ..triage.knowledge import BrokenKnowledge, load_knowledge
     from ..triage.report import to_json, to_markdown, to_text

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")  # sh, cmd.exe, PowerShell
-_STOPS = re.compile(r"[|&;<>()]+|\d*>(?:&\d|\S*)?")
+_STOPS = re.compile(r"[|&;<>()]+")
+_DESCRIPTOR = re.compile(r"(?<=\s)[0-9](?=>)")  # the 2 of `2>&1` is no argument; the lexer would make it one
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash"})
 _SECRET_VARIABLE = re.compile(r"(?i)(?:^|_)(?:key|secret|passw\w*|credentials?|token|pat)$")
 _SECRET_FIELD = re.compile(r"(?i)(?:^|_)(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf)_token)$")
@@ -40,7 +41,7 @@ def split_words(text: str) -> list[str]:
     Raises:
         NotACommand: a quote is left open.
     """
-    joined = _CONTINUED.sub(" ", text.strip())
+    joined = _DESCRIPTOR.sub("", _CONTINUED.sub(" ", text.strip()))
     if joined.startswith("["):
         listed = _json_words(joined)
         if listed is not None:
@@ -98,8 +99,7 @@ def _find(words: list[str], environment: dict[str, str]) -> LaunchCommand:
     if rest and rest[0].startswith("-"):
         return LaunchCommand("", tuple(_until_stop(rest)), {**environment, **_variables(words[: len(words) - len(rest)])})
     raise NotACommand(
-        "neither a command that starts SGLang (python -m sglang.launch_server …, sglang serve …) nor flags: "
-        + (" ".join(words[:6]) or "nothing given")
+        "neither a command that starts SGLang (python -m sglang.launch_server …, sglang serve …) nor flags: " + (" ".join(words[:6]) or "nothing given")
     )
 
 
@@ -122,10 +122,7 @@ def _until_stop(words: list[str]) -> list[str]:
     """The arguments up to a pipe, a redirection or the next command."""
     for index, word in enumerate(words):
         if _STOPS.fullmatch(word):
-            kept = words[:index]
-            if kept and kept[-1].isdigit() and word.startswith(">"):  # `2>&1` is split before its operator
-                kept = kept[:-1]
-            return kept
+            return words[:index]
     return words
 
 

@@ -9,9 +9,7 @@ class UnknownGpu(ValueError):
     """No product of the table bears this name."""
 
 
-def gpu_facts(
-    name: str, gpus: Mapping[str, Mapping[str, Any]], memory_gib: float | None = None, count: int | None = None
-) -> dict[str, Any]:
+def gpu_facts(name: str, gpus: Mapping[str, Mapping[str, Any]], memory_gib: float | None = None, count: int | None = None) -> dict[str, Any]:
     """Facts by dotted name. An unknown product is an error unless its name is empty; `memory_gib` wins over the table.
 
     Raises:
@@ -42,9 +40,7 @@ def find_gpu(name: str, gpus: Mapping[str, Mapping[str, Any]]) -> tuple[str, Map
     for text, product in texts:
         if text in plain:
             return product, gpus[product]
-    inside = [
-        product for text, product in sorted(texts, key=lambda pair: len(pair[0])) if re.search(rf"\b{re.escape(plain)}\b", text)
-    ]
+    inside = [product for text, product in sorted(texts, key=lambda pair: len(pair[0])) if re.search(rf"\b{re.escape(plain)}\b", text)]
     return (inside[0], gpus[inside[0]]) if inside else None
 
 

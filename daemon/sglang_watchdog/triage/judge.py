@@ -24,9 +24,7 @@ def judge(
     """Judge the flags as the sampled `release` takes them."""
     last = {flag.field: index for index, flag in enumerate(flags) if flag.declared is not None and not flag.error}
     given = {flag.field: flag.value for index, flag in enumerate(flags) if last.get(flag.field) == index and flag.is_value_known}
-    unknown = frozenset(
-        flag.field for index, flag in enumerate(flags) if last.get(flag.field) == index and not flag.is_value_known
-    )
+    unknown = frozenset(flag.field for index, flag in enumerate(flags) if last.get(flag.field) == index and not flag.is_value_known)
     resolution = Resolution(knowledge, release, given, facts, unknown)
     verdicts = []
     for index, flag in enumerate(flags):
@@ -64,11 +62,7 @@ def judge(
 def suggestions(knowledge: Knowledge, resolution: Resolution) -> Iterable[Suggestion]:
     """Flags whose help condition holds and that neither the user nor the server has set."""
     for name, known in knowledge.flags.items():
-        if (
-            name in resolution.given
-            or not known.covers(resolution.release)
-            or not knowledge.table.declares(name, resolution.release)
-        ):
+        if name in resolution.given or not known.covers(resolution.release) or not knowledge.table.declares(name, resolution.release):
             continue
         for rule in known.helps:
             if rule.speaks_for(resolution.release) and resolution.holds(rule) is True:

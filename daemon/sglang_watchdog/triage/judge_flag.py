@@ -23,9 +23,7 @@ def shown_value(flag: GivenFlag) -> Any:
     return MASK if is_secret(flag.field) and flag.value is not None else flag.value
 
 
-def judge_flag(
-    knowledge: Knowledge, release: str, resolution: Resolution, flag: GivenFlag, *, is_running: bool = False
-) -> FlagVerdict:
+def judge_flag(knowledge: Knowledge, release: str, resolution: Resolution, flag: GivenFlag, *, is_running: bool = False) -> FlagVerdict:
     """Judge one flag. `is_running`: the server runs, so what would end a start did not."""
     return _Flag(knowledge, release, resolution, flag, is_running).judged()
 
@@ -33,9 +31,7 @@ def judge_flag(
 class _Flag:
     """One flag under question."""
 
-    def __init__(
-        self, knowledge: Knowledge, release: str, resolution: Resolution, flag: GivenFlag, is_running: bool = False
-    ) -> None:
+    def __init__(self, knowledge: Knowledge, release: str, resolution: Resolution, flag: GivenFlag, is_running: bool = False) -> None:
         self.is_running = is_running
         self.knowledge = knowledge
         self.table = knowledge.table
@@ -70,11 +66,7 @@ class _Flag:
         position = self.table.releases.index(self.release)
         earlier = [one for one in having if self.table.releases.index(one) < position]
         later = [one for one in having if self.table.releases.index(one) > position]
-        how = (
-            f"argparse finds several options it could be ({', '.join(flag.candidates)})"
-            if flag.kind == "ambiguous"
-            else "argparse refuses it"
-        )
+        how = f"argparse finds several options it could be ({', '.join(flag.candidates)})" if flag.kind == "ambiguous" else "argparse refuses it"
         source = f"{self.release}, srt/server_args.py::add_cli_args"
         if earlier:
             return self._verdict(
@@ -87,7 +79,7 @@ class _Flag:
         if later:
             return self._verdict(
                 "unrecognised",
-                f"comes with {later[0]} only: {how}, the server does not start",
+                f"it comes first with {later[0]}: {how}, the server does not start",
                 f"Remove it, or run SGLang {later[0]} or later.",
                 source,
                 starts=False,
@@ -128,9 +120,7 @@ class _Flag:
                 source,
                 starts=False,
             )
-        return self._verdict(
-            "deprecated", "accepted with a warning; it stores nothing and has no effect", new, source, axes=Axes(functional=False)
-        )
+        return self._verdict("deprecated", "accepted with a warning; it stores nothing and has no effect", new, source, axes=Axes(functional=False))
 
     # -- the value ----------------------------------------------------------------------------------------------------
     def _judge_value(self) -> FlagVerdict:
@@ -184,13 +174,9 @@ class _Flag:
         if known is None:
             return self._verdict("unknown", self._not_read(), "Read the flag's help of this release.", self._declared_source())
         if isinstance(unmet, Unknown):
-            return self._verdict(
-                "unknown", f"it depends on {fact_words(unmet.path)}, which is not known", _cure(unmet.path), known.source
-            )
+            return self._verdict("unknown", f"it depends on {fact_words(unmet.path)}, which is not known", _cure(unmet.path), known.source)
         if isinstance(value, Unknown):
-            return self._verdict(
-                "unknown", f"the server may change it: {fact_words(value.path)} is not known", _cure(value.path), known.source
-            )
+            return self._verdict("unknown", f"the server may change it: {fact_words(value.path)} is not known", _cure(value.path), known.source)
         if isinstance(chosen, Unknown) and not is_secret(self.name) and known.automatic:
             return self._verdict(
                 "unknown",
@@ -249,9 +235,7 @@ class _Flag:
         if rule is not None:
             return self._verdict("dead", rule.because, rule.do or "Remove it.", rule.source)
         if self.table.read_status(self.name, self.release) == NEVER:
-            return self._verdict(
-                "dead", f"declared and accepted, and no code of {self.release} reads it", "Remove it.", self._declared_source()
-            )
+            return self._verdict("dead", f"declared and accepted, and no code of {self.release} reads it", "Remove it.", self._declared_source())
         return None
 
     def _chosen_without(self) -> Known | Unknown:

@@ -171,9 +171,7 @@ def read_decisions(root: Path) -> dict[str, DecisionKnowledge]:
     if faults:
         raise BrokenKnowledge("; ".join(f"{fault.path}: {fault.code or SCHEMA} {fault.message}" for fault in faults))
     return {
-        one.name: DecisionKnowledge(
-            one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules)
-        )
+        one.name: DecisionKnowledge(one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules))
         for one in (table.decisions if table else ())
     }
 

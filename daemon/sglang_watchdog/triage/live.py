@@ -29,9 +29,7 @@ TOPICS: Mapping[str, str] = {
     "deprecated": "flag.deprecated",
     "conflict": "flag.conflict",
 }
-_OWN = frozenset(
-    {"model_path", "tokenizer_path", "host", "port", "served_model_name", "random_seed", "nccl_port", "dist_init_addr"}
-)
+_OWN = frozenset({"model_path", "tokenizer_path", "host", "port", "served_model_name", "random_seed", "nccl_port", "dist_init_addr"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +81,20 @@ def judge_run(
     each = [_judge_at(knowledge, one, dump, command, facts) for one in releases]
     verdicts = tuple(_agreed(each, releases))
     told = each[-1]
-    kept_suggestions = tuple(
-        one for one in told.suggestions if all(any(one.flag == other.flag for other in at.suggestions) for at in each)
-    )
+    kept_suggestions = tuple(one for one in told.suggestions if all(any(one.flag == other.flag for other in at.suggestions) for at in each))
     kept_decisions = tuple(
-        one
-        for one in told.decisions
-        if all(any(one.name == other.name and one.value == other.value for other in at.decisions) for at in each)
+        one for one in told.decisions if all(any(one.name == other.name and one.value == other.value for other in at.decisions) for at in each)
     )
     records = [*_records(knowledge, verdicts, dump), *_helpful(knowledge, kept_suggestions)]
     return RunJudgement(verdicts, tuple(records), kept_decisions, kept_suggestions, releases)
 
 
-def _judge_at(
-    knowledge: Knowledge, release: str, dump: Mapping[str, Json], command: str | Sequence[str] | None, facts: Mapping[str, Json]
-) -> Judgement:
+def _judge_at(knowledge: Knowledge, release: str, dump: Mapping[str, Json], command: str | Sequence[str] | None, facts: Mapping[str, Json]) -> Judgement:
     observed = Resolution(knowledge, release, {}, facts, resolved=_as_fields(knowledge, release, dump))
     given = _given_by_command(knowledge, release, command) if command is not None else None
     flags = given if given is not None else _inferred(knowledge, release, dump, facts)
     verdicts = [_judge_one(knowledge, release, flag, dump, facts, flags, is_asked=given is not None) for flag in flags]
-    return Judgement(
-        release, release, True, tuple(verdicts), tuple(suggestions(knowledge, observed)), tuple(decisions(knowledge, observed))
-    )
+    return Judgement(release, release, True, tuple(verdicts), tuple(suggestions(knowledge, observed)), tuple(decisions(knowledge, observed)))
 
 
 def _as_fields(knowledge: Knowledge, release: str, dump: Mapping[str, Json]) -> dict[str, Json]:
@@ -113,11 +103,7 @@ def _as_fields(knowledge: Knowledge, release: str, dump: Mapping[str, Json]) -> 
     """
     known = dict(dump)
     size = known.get("cuda_graph_max_bs")
-    if (
-        size is not None
-        and known.get("cuda_graph_max_bs_decode") is None
-        and knowledge.table.declares("cuda_graph_max_bs_decode", release)
-    ):
+    if size is not None and known.get("cuda_graph_max_bs_decode") is None and knowledge.table.declares("cuda_graph_max_bs_decode", release):
         known["cuda_graph_max_bs_decode"] = size
     return known
 
@@ -177,28 +163,17 @@ def _judge_one(
     seen = {key: value for key, value in values.items() if key != name}
     resolution = Resolution(knowledge, release, given, facts, resolved=seen)
     verdict = judge_flag(knowledge, release, resolution, flag, is_running=True)
-    if (
-        is_asked
-        and name in values
-        and _is_comparable(knowledge, release, flag, values[name])
-        and not same(values[name], flag.value)
-    ):
-        because = (
-            verdict.because if verdict.verdict == "overridden" else f"asked for {flag.value}, the server runs with {values[name]}"
-        )
+    if is_asked and name in values and _is_comparable(knowledge, release, flag, values[name]) and not same(values[name], flag.value):
+        because = verdict.because if verdict.verdict == "overridden" else f"asked for {flag.value}, the server runs with {values[name]}"
         return replace(
             verdict,
             verdict="overridden",
             because=because,
             resolved=values[name],
-            do=verdict.do
-            if verdict.verdict == "overridden"
-            else "Look for the rule that changed it, or ask for what the server uses.",
+            do=verdict.do if verdict.verdict == "overridden" else "Look for the rule that changed it, or ask for what the server uses.",
         )
     if verdict.verdict == "overridden" and (not is_asked or name not in values or same(values.get(name), flag.value)):
-        return replace(
-            verdict, verdict="acts", because="as asked", do="", resolved=None
-        )  # predicted, and the dump shows otherwise
+        return replace(verdict, verdict="acts", because="as asked", do="", resolved=None)  # predicted, and the dump shows otherwise
     return verdict
 
 

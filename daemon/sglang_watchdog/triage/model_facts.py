@@ -70,9 +70,7 @@ def model_facts(config: Mapping[str, Any], quant: Mapping[str, Any] | None = Non
         facts["model.shared_experts"] = int(_first(text, ("n_shared_experts", "num_shared_experts")) or 0)
     facts["model.is_mla"] = _is_mla(text)
     facts["model.quantization"] = _quantization(config, text, quant or {})
-    facts["model.is_multimodal"] = any(
-        isinstance(config.get(name), dict) for name in ("vision_config", "audio_config", "thinker_config")
-    )
+    facts["model.is_multimodal"] = any(isinstance(config.get(name), dict) for name in ("vision_config", "audio_config", "thinker_config"))
     facts["model.is_hybrid_linear"] = _is_hybrid_linear(text)
     facts["model.has_sliding_window"] = _has_sliding_window(text)
     facts["model.is_sparse_attention"] = text.get("index_topk") is not None

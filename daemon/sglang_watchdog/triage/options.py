@@ -56,9 +56,7 @@ def read_options(words: Sequence[str], options: Mapping[str, DeclaredOption], or
         index += 1
         if not _is_option(word, options):
             if word != "--":
-                flags.append(
-                    GivenFlag(word, "", None, error=f"{word!r} belongs to no option", kind="unrecognised", origin=origin)
-                )
+                flags.append(GivenFlag(word, "", None, error=f"{word!r} belongs to no option", kind="unrecognised", origin=origin))
             continue
         typed, equals, inline = _split(word, options)
         option, matches = resolve_option(typed, options)
@@ -103,9 +101,7 @@ def _not_understood(typed: str, matches: tuple[str, ...], value: str, origin: st
     return GivenFlag(typed, "", None, value=shown, error="no such option", kind="unrecognised", origin=origin)
 
 
-def _take(
-    typed: str, option: str, declared: DeclaredOption, inline: str | None, following: list[str], origin: str
-) -> tuple[GivenFlag, int]:
+def _take(typed: str, option: str, declared: DeclaredOption, inline: str | None, following: list[str], origin: str) -> tuple[GivenFlag, int]:
     """The flag with its value, and how many of the following words it took."""
     if not _takes_value(declared):
         value: Any = {"flag-off": False, "alias-const": declared.const}.get(declared.action, True)

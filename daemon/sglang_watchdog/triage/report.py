@@ -136,9 +136,7 @@ def to_text(told: Told, *, colour: bool = False, width: int = 110) -> str:
 
 
 def _head(told: Told, one: Range) -> list[str]:
-    read = (
-        "" if one.judgement.read_at == one.judgement.release or one.first != one.last else f" (read in {one.judgement.read_at})"
-    )
+    read = "" if one.judgement.read_at == one.judgement.release or one.first != one.last else f" (read in {one.judgement.read_at})"
     starts = "starts" if one.judgement.starts else "does NOT start"
     return [
         f"SGLang {one.title if one.first != one.last else one.judgement.release}{read} · {told.gpu or 'GPU not known'} · "
@@ -155,7 +153,7 @@ def _flag_lines(flag: FlagVerdict, colour: bool, width: int) -> list[str]:
     text = flag.because + (f". {flag.do}" if flag.do else "")
     lines += textwrap.wrap(text, width - 18, initial_indent=" " * 18, subsequent_indent=" " * 18)
     axes = ", ".join(f"{name.replace('_', ' ')} {_MARKS[getattr(flag.axes, name)]}" for name in AXES)
-    return [*lines, f"{' ' * 18}{axes} · {flag.source}"]
+    return [*lines, f"{' ' * 18}{axes}", f"{' ' * 18}{flag.source}"]
 
 
 def _value(value: Any) -> str:
@@ -169,16 +167,12 @@ def _tail(one: Range, width: int) -> list[str]:
     if one.judgement.suggestions:
         lines += ["", "Helpful here and not set:"]
         for item in one.judgement.suggestions:
-            lines += textwrap.wrap(
-                f"{item.flag}: {item.because} ({item.source})", width, initial_indent="  ", subsequent_indent="      "
-            )
+            lines += textwrap.wrap(f"{item.flag}: {item.because} ({item.source})", width, initial_indent="  ", subsequent_indent="      ")
     known = [item for item in one.judgement.decisions if item.value is not None]
     if known:
         lines += ["", "What the server decides without saying it in its dump:"]
         for decision in known:
-            lines += textwrap.wrap(
-                f"{decision.name} = {decision.value}: {decision.because}", width, initial_indent="  ", subsequent_indent="      "
-            )
+            lines += textwrap.wrap(f"{decision.name} = {decision.value}: {decision.because}", width, initial_indent="  ", subsequent_indent="      ")
     lines += [f"Note: {note}" for note in one.judgement.notes]
     return [*lines, ""]
 

@@ -234,9 +234,7 @@ class Resolution:
         try:
             return rule.becomes.execute(context.environment)
         except KeyError:
-            return self._root_cause(
-                Unknown(next((path for path in rule.becomes_paths if context.look_up(path) is None), rule.becomes_paths[0]))
-            )
+            return self._root_cause(Unknown(next((path for path in rule.becomes_paths if context.look_up(path) is None), rule.becomes_paths[0])))
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error} ({rule.source})")
             return Unknown("a rule of the library that is broken")

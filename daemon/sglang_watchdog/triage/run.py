@@ -73,17 +73,13 @@ def _judgements(knowledge: Knowledge, request: Request, command: LaunchCommand, 
     return [replace(each[0] if len(each) == 1 else _between(each), release=wanted)]
 
 
-def judge_release(
-    knowledge: Knowledge, release: str, command: LaunchCommand, facts: Mapping[str, Any], folder: Path
-) -> Judgement:
+def judge_release(knowledge: Knowledge, release: str, command: LaunchCommand, facts: Mapping[str, Any], folder: Path) -> Judgement:
     """Judge on one sampled release, the config file of the command included."""
     options = knowledge.table.options_at(release)
     config = read_config(command.arguments, options, folder)
     flags = [*read_options(config.words, options, config.name), *read_options(command.arguments, options)]
     notes = [config.problem] if config.problem else []
-    judgement = judge(
-        knowledge, release, flags, facts, is_whole_command=bool(command.launcher) and not config.is_missing, notes=notes
-    )
+    judgement = judge(knowledge, release, flags, facts, is_whole_command=bool(command.launcher) and not config.is_missing, notes=notes)
     return replace(judgement, starts=False) if config.problem and not config.is_missing else judgement
 
 
