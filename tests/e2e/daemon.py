@@ -32,8 +32,9 @@ class RunningDaemon:
         )  # fmt: skip
         self._started = threading.Event()
         self.errors: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=self._read_errors, daemon=True).start()
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
         if not self._started.wait(START_S) or not self.url:
             self.process.kill()
             raise AssertionError(f"the daemon did not start: {self.lines} {self.errors}")
@@ -47,6 +48,11 @@ class RunningDaemon:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        for reader in self._readers:
+            reader.join(5)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -46,6 +46,7 @@ _TOGETHER: Final = 64  # events judged before one commit
 _HOUSEKEEPING_S: Final = 1.0
 _COVERAGE_EVERY: Final = 5
 _UPDATES_EVERY: Final = 10
+_FORGET_AFTER: Final = 600  # longer than the longest hold and window of the library: what still holds has been found again
 _SETTLE_S: Final = 5.0  # --clock log: quiet for this long, then the newest second is judged too
 _BACKLOG: Final = 2_000
 
@@ -223,7 +224,8 @@ class Daemon:
 
     def _health(self) -> Health:
         told = self._notifier.health() if self._notifier is not None else None
-        return Health(ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog, notifications=told)
+        size = _size(_ledger_path(self.plan))
+        return Health(ledger_bytes=size, ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog, notifications=told)
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
@@ -360,6 +362,8 @@ class Daemon:
             self._settle()
             if beats % _UPDATES_EVERY == 0:
                 self._record_updates()
+            if beats == _FORGET_AFTER and self.plan.clock == "wall":
+                self._expire_what_was_before()
             if self.plan.clock == "wall":
                 self._record([change for watch in self.watches.values() for change in watch.unstick(time.monotonic())])
             for name, watch in self.watches.items():
@@ -370,7 +374,7 @@ class Daemon:
                     self.board.set_coverage(name, watch.engine.coverage_of_newest())
                 await asyncio.sleep(0)
             self.board.set_sources(source_statuses(self.watches, self._feeds, self._gpu_feed))
-            self.board.set_nvml(is_up=self._gpu_feed is not None and self._gpu_feed.is_up)
+            self.board.set_nvml(is_up=self._gpu_feed.is_up if self._gpu_feed is not None else None)
             if notifier.watchdog_s is not None and (self._taken != taken or self._inbox.empty()):
                 # A stuck consumer leaves the queue full and the count still: then no ping.
                 notifier.alive(f"{self._taken} events judged, {self._inbox.qsize()} waiting")
@@ -383,6 +387,11 @@ class Daemon:
             self._is_settled = True
             self._record([change for watch in self.watches.values() for change in watch.settle()])
             self._record_updates()
+
+    def _expire_what_was_before(self) -> None:
+        """Open findings of an earlier life of the daemon that this one has not found again ended while nobody watched."""
+        for name, watch in self.watches.items():
+            self.ledger.expire_unseen(name, [finding.id for finding in watch.engine.findings.all()], at_s=time.time())
 
     async def reload(self) -> Reload:
         """Read the signatures again; refused whole if anything is wrong, so that a typo never blinds a running watchdog."""
@@ -412,6 +421,13 @@ def _feed(watch: ServerWatch, event: Any, wall_s: float) -> list[Change]:
     if isinstance(event, Gap | Opened | Watermark) and event.source != "gpus":
         return watch.on_event(event)
     return watch.on_observation(event, wall_s) if not hasattr(event, "after") else []
+
+
+def _size(ledger: Path | None) -> int:
+    """Bytes on disk, the write-ahead log with it."""
+    if ledger is None:
+        return 0
+    return sum(part.stat().st_size for part in (ledger, ledger.with_name(ledger.name + "-wal")) if part.exists())
 
 
 def _ledger_path(plan: Plan) -> Path | None:

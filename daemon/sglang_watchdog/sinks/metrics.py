@@ -383,7 +383,8 @@ def _own(view: View, revision: str, health: Health) -> Iterator[Family]:
         (),
         [((), float(view.engine_errors))],
     )
-    yield gauge("nvml_up", "1 while the GPUs can be read.", (), [((), float(view.nvml_up))])
+    nvml_up = math.nan if view.nvml_up is None else float(view.nvml_up)
+    yield gauge("nvml_up", "1 while the GPUs can be read; NaN where none are to be read.", (), [((), nvml_up)])
     yield gauge(
         "ledger_durable",
         "1 while changes reach the disk, 0 while they are kept in memory only.",

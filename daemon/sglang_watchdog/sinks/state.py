@@ -105,7 +105,7 @@ class View:
     transitions: Mapping[tuple[str, str, State], int]
     reload: Reload
     engine_errors: int
-    nvml_up: bool
+    nvml_up: bool | None
     ready_because: str  # "" when ready, else what is still awaited
 
 
@@ -140,7 +140,7 @@ class Board:
         self._transitions: Counter[tuple[str, str, State]] = Counter()
         self._reload = Reload()
         self._engine_errors = 0
-        self._nvml_up = False
+        self._nvml_up: bool | None = False
         self._awaited = "sources are not open yet"
 
     def apply(self, change: Change) -> None:
@@ -204,7 +204,8 @@ class Board:
             kept = set(present)
             self._gpus = {gpu: history for gpu, history in self._gpus.items() if gpu in kept}
 
-    def set_nvml(self, *, is_up: bool) -> None:
+    def set_nvml(self, *, is_up: bool | None) -> None:
+        """None: this watchdog was told to read no GPUs."""
         with self._lock:
             self._nvml_up = is_up
 

@@ -88,5 +88,5 @@ def daemon(view: View, ledger: Ledger, now_s: float) -> Document:
             "error": view.reload.error,
         },
         "engine_errors": view.engine_errors,
-        "nvml_up": view.nvml_up,
+        "nvml_up": bool(view.nvml_up),
     }
