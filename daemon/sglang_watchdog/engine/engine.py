@@ -217,7 +217,7 @@ class Engine:
         changes: list[Change] = []
         while self._tick_s < last:
             quiet = self._tick_s - self._data_s
-            step = 1.0 if quiet < 150 else 5.0 if quiet < 900 else 60.0 if quiet < 86_400 else 3600.0
+            step = 1.0 if quiet < 150 else 5.0 if quiet < 900 else math.floor(quiet / 60)  # a log of last year is caught up in seconds
             self._tick_s = min(self._tick_s + step, float(last))
             changes += self._tick(self._tick_s)
         return changes
