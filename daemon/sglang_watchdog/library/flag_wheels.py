@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     if options.sources:
-        paths = (*options.sources.glob("**/flag-*.yaml"), options.sources / "decisions.yaml")
+        paths = (*options.sources.glob("flags/flag-*.yaml"), options.sources / "decisions.yaml")
         named = [source for path in paths if path.is_file() for source in sources_in(yaml.safe_load(path.read_text("utf-8")))]
         missing = check_sources(named, origins)
         print("\n".join(missing) or f"all {len(set(named))} sources exist")
