@@ -120,6 +120,8 @@ def test_json_has_the_contracts_shape(capsys: pytest.CaptureFixture[str]):
     for one in document["flags"]:
         assert {"flag", "field", "value", "verdict", "axes", "because", "do", "source"} <= one.keys()
         assert one["axes"].keys() == {"compatible", "condition_met", "auto_enabled", "functional", "already_set"}
+    assert document["flags_described"] >= 140
+    assert "schedule_policy" not in document["flags_not_described"]
     for one in document["suggestions"]:
         assert one["flag"].startswith("--")
         assert one["because"]

@@ -74,16 +74,12 @@ def _key(one: Judgement) -> tuple[Any, ...]:
 def to_json(told: Told) -> str:
     """The contract's document; with several releases a list of them under `releases`."""
     documents = [_document(told, one) for one in told.ranges]
+    known = {"flags_described": told.described, "flags_not_described": list(told.undescribed)}
     if len(documents) == 1:
-        return json.dumps(documents[0], indent=1, ensure_ascii=False) + "\n"
-    return (
-        json.dumps(
-            {"schema": SCHEMA, "gpu": told.gpu or None, "model": told.model or None, "releases": documents},
-            indent=1,
-            ensure_ascii=False,
-        )
-        + "\n"
-    )
+        document = documents[0] | known
+    else:
+        document = {"schema": SCHEMA, "gpu": told.gpu or None, "model": told.model or None, "releases": documents} | known
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def _document(told: Told, one: Range) -> dict[str, Any]:
