@@ -36,7 +36,7 @@ keep() { # source, target, mode: never over a file of the operator
 
 [ "$dry" = yes ] || [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "needs root: sudo $0, or --dry-run to see what it would do"
 fits() { # 3.11 or newer, and not below a home directory (pyenv, uv, conda), which the unit cannot see (ProtectHome=yes)
-    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.base_prefix.startswith(("/home/", "/root/")))' 2>/dev/null
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.base_prefix.split("/")[1] in ("home", "root"))' 2>/dev/null
 }
 if [ -z "$python" ]; then
     for each in python3.13 python3.12 python3.11 python3.14 python3; do
