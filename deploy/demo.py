@@ -66,7 +66,10 @@ def play(captures: list[Path], about: str, log: Path, speed: float, exit_after: 
         began = time.monotonic()
         replay = [sys.executable, "-m", "sglang_watchdog", "replay", *map(str, captures), "--into", str(log), "--samples-into", str(samples),
                   "--speed", str(speed), "--longest-wait", "1", "--shift-to-now"]  # fmt: skip
-        subprocess.run(replay, check=True, stderr=subprocess.DEVNULL)
+        played = subprocess.run(replay, check=False, stderr=subprocess.PIPE, text=True)
+        if played.returncode:
+            print(played.stderr.strip(), file=sys.stderr)
+            return played.returncode
         show_runs(address[0])
         print(f"played in {time.monotonic() - began:.0f} s; the daemon goes on until Ctrl-C", flush=True)
         if exit_after is not None:

@@ -82,3 +82,11 @@ def test_a_log_joined_late_serves_without_ever_having_been_seen_to_start(story):
 def test_every_state_of_the_table_names_known_phases():
     assert set(NEXT_PHASE.values()) <= set(Phase)
     assert all(to is not Phase.CRASHED for (phase, _), to in NEXT_PHASE.items() if phase is Phase.STOPPING)
+
+
+def test_the_same_start_in_two_files_is_one_run(story):
+    """A rotated part beside a copy of the whole: the dump stands in both, and no start ended without a word."""
+    told = story(CRASH).dump(0).dump(0).says(5, "load-begin").says(5, "load-begin").says(40, "ready").decodes(60)
+
+    assert len(told.engine.runs) == 1
+    assert told.end().found() == []

@@ -345,6 +345,10 @@ class Engine:
             self._touch(run, dump.position.source, dump.at_s)
             return []
         held, self._prelude, self._prelude_since = self._prelude, [], None
+        if run is not None and not run.closed and run.id == run_id(self.server, dump.at_s, dump.digest, line.text):
+            # The same start in another file (a rotated part beside a copy of the whole): one run, not a start that ended at once.
+            self._touch(run, dump.position.source, dump.at_s)
+            return [change for hit in held for change in self._hit_in_run(hit, run, self.compiled.roles[hit.pattern])]
         changes = self._open_run(dump.at_s, dump.digest, line, dump.position.source)
         run = self.run
         assert run is not None

@@ -88,7 +88,7 @@ class Daemon:
         self.watches: dict[str, ServerWatch] = {}
         self._feeds: dict[str, Feed] = {}
         self._gpu_feed: GpuFeed | None = None
-        self._recorder = RecordingWriter(plan.record) if plan.record is not None else None
+        self._recorder = _recording(plan.record)
         self._broadcast = Broadcast()
         self.board = Board(
             version=version, started_at_s=time.time(), servers=[server.name for server in plan.servers], topics=self.library.topics,
@@ -421,6 +421,15 @@ def _feed(watch: ServerWatch, event: Any, wall_s: float) -> list[Change]:
     if isinstance(event, Gap | Opened | Watermark) and event.source != "gpus":
         return watch.on_event(event)
     return watch.on_observation(event, wall_s) if not hasattr(event, "after") else []
+
+
+def _recording(path: Path | None) -> RecordingWriter | None:
+    """A place that cannot be written to costs the recording, not the watching."""
+    try:
+        return RecordingWriter(path) if path is not None else None
+    except OSError as error:
+        log.error("not recording", part="record", path=str(path), error=str(error), do="name a file in a folder that this user may write to")
+        return None
 
 
 def _size(ledger: Path | None) -> int:

@@ -94,6 +94,8 @@ def _judge_at(knowledge: Knowledge, release: str, dump: Mapping[str, Json], comm
     given = _given_by_command(knowledge, release, command) if command is not None else None
     flags = given if given is not None else _inferred(knowledge, release, dump, facts)
     verdicts = [_judge_one(knowledge, release, flag, dump, facts, flags, is_asked=given is not None) for flag in flags]
+    if given is None:
+        verdicts = [one for flag, one in zip(flags, verdicts, strict=True) if one.verdict == "acts" or not _may_be_filled_in(knowledge, release, flag)]
     return Judgement(release, release, True, tuple(verdicts), tuple(suggestions(knowledge, observed)), tuple(decisions(knowledge, observed)))
 
 
@@ -139,6 +141,11 @@ def _inferred(knowledge: Knowledge, release: str, dump: Mapping[str, Json], fact
         declared = knowledge.table.option(options[0], release) if options else None
         found.append(GivenFlag(options[0] if options else known.flag, options[0] if options else known.flag, declared, value))
     return found
+
+
+def _may_be_filled_in(knowledge: Knowledge, release: str, flag: GivenFlag) -> bool:
+    """Left unset, the server fills such a field in: the dump does not tell who set it, and "remove it" would be a guess."""
+    return knowledge.table.default(flag.field, release) is None and not isinstance(flag.value, bool)
 
 
 def _without(knowledge: Knowledge, release: str, values: Mapping[str, Json], name: str, facts: Mapping[str, Json]) -> Any:
