@@ -11,8 +11,6 @@ from .filebytes import FileBytes, PlainBytes, open_bytes
 from .position import FileMark
 from .siblings import Candidate
 
-HEAD_BYTES = 1024
-TAIL_BYTES = 128
 _SKIP_BLOCKS = 64
 
 
@@ -20,12 +18,16 @@ _SKIP_BLOCKS = 64
 class Limits:
     """Sizes in bytes, times in seconds.
 
+    A file is known by its first `head_bytes` and by the `tail_bytes` before the mark.
+
     `block_bytes`: one read. `line_bytes`: a longer line is cut there. `flush_s`: a half line that stopped growing for
     so long is handed over. `linger_s`: a rotated file that is quiet for so long is let go.
     """
 
     block_bytes: int = 256 * 1024  # larger blocks hold up the loop: 1 MiB takes 1-11 ms to scan
     line_bytes: int = 1024 * 1024
+    head_bytes: int = 1024
+    tail_bytes: int = 128
     flush_s: float = 1.0
     linger_s: float = 10.0
     open_files: int = 16
@@ -135,7 +137,7 @@ class LogFile:
 
     def mark_anew(self, generation: int) -> FileMark:
         """Return the mark of the opened file as if nothing of it had been read."""
-        head = self._bytes.read(HEAD_BYTES, 0)
+        head = self._bytes.read(self._limits.head_bytes, 0)
         return FileMark(
             path=self.mark.path,
             device=self.mark.device,
@@ -170,8 +172,8 @@ class LogFile:
 
     def _learn_head(self) -> None:
         """Know the file by its first bytes from the moment it is opened, also before they are delivered."""
-        if len(self._head) < HEAD_BYTES:
-            self._head = self._bytes.read(HEAD_BYTES, 0)
+        if len(self._head) < self._limits.head_bytes:
+            self._head = self._bytes.read(self._limits.head_bytes, 0)
             self.mark = replace(self.mark, head=_digest(self._head), head_length=len(self._head))
 
     def read(self, now_s: float, *, to_the_end: bool = False) -> Lines | LeftOut | None:
@@ -237,11 +239,11 @@ class LogFile:
 
     def _move(self, data: bytes, inside: str) -> None:
         """Put the mark behind `data`."""
-        known = min(HEAD_BYTES, self.mark.offset + len(data))
+        known = min(self._limits.head_bytes, self.mark.offset + len(data))
         if known > len(self._head):
             self._head = (self._head[: self.mark.offset] + data)[:known]
             self.mark = replace(self.mark, head=_digest(self._head), head_length=len(self._head))
-        self._tail = (self._tail + data)[-TAIL_BYTES:] if len(data) < TAIL_BYTES else data[-TAIL_BYTES:]
+        self._tail = (self._tail + data)[-self._limits.tail_bytes :] if len(data) < self._limits.tail_bytes else data[-self._limits.tail_bytes :]
         self.mark = replace(
             self.mark,
             offset=self.mark.offset + len(data),
@@ -270,10 +272,10 @@ class LogFile:
         data_at = self._bytes.data_from(started)
         if data_at > started:
             self.mark = replace(self.mark, offset=data_at)
-            self._tail = bytes(min(TAIL_BYTES, data_at))
+            self._tail = bytes(min(self._limits.tail_bytes, data_at))
             data = self._bytes.read(self._limits.block_bytes, data_at)
         self._move(data[: len(data) - len(data.lstrip(b"\0"))], "")
-        self._head = bytes(min(HEAD_BYTES, self.mark.offset))
+        self._head = bytes(min(self._limits.head_bytes, self.mark.offset))
         self.mark = replace(self.mark, head=_digest(self._head), head_length=len(self._head))
         return LeftOut("hole", started, self.mark.offset)
 

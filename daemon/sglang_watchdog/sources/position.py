@@ -22,7 +22,8 @@ class FileMark:
     `offset` (unpacked bytes) and `line` (from 1) stand behind the last byte delivered. `head` is the digest of the
     first `head_length` bytes, `tail` that of the `tail_length` bytes before `offset`. `inside` is "" between lines,
     "piece" when the beginning of the line at `offset` was delivered, "skip" when the rest of that line is being left
-    out. `modified_ns` is the file's mtime when last read; `is_copy` marks the copy that a copytruncate left behind.
+    out. `modified_ns` is the file's mtime when last read; `read_until_ns` the newest such time of older files that
+    were read to their end and let go; `is_copy` marks the copy that a copytruncate left behind.
     """
 
     path: str
@@ -38,6 +39,7 @@ class FileMark:
     inside: str = ""
     modified_ns: int = 0
     is_copy: bool = False
+    read_until_ns: int = 0
 
     @property
     def identity(self) -> tuple[int, int]:

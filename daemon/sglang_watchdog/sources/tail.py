@@ -350,12 +350,12 @@ class Tail:
         """Open the copy of what was read up to `mark`, and the copies of what came and went since, oldest first."""
         own = next((index for index, each in enumerate(files) if each.identity == mark.identity), None)
         others = [each for each in files[:own] if not each.is_current and not self._is_known(each)]
-        if own is None:
-            # Deleted: what was written to last after it came after it, and a packed file may be itself.
-            others = [each for each in others if each.modified_ns <= now.modified_ns]
-            others = [each for each in others if not (each.is_packed and matches(each, now, self._limits))]
         copy = next((each for each in reversed(others) if matches(each, mark, self._limits)), None)
         since = others[others.index(copy) + 1 :] if copy is not None else _newer_by_time(others, mark)
+        if own is None:
+            # Deleted: what was written to last after it came after it, and a packed file may be itself.
+            since = [each for each in since if each.modified_ns <= now.modified_ns]
+            since = [each for each in since if not (each.is_packed and matches(each, now, self._limits))]
         opened: list[LogFile] = []
         try:
             if copy is not None:
@@ -409,6 +409,9 @@ class Tail:
 
     def _close(self, log: LogFile) -> None:
         self._chain.remove(log)
+        for other in self._chain:
+            until_ns = max(other.mark.read_until_ns, log.mark.read_until_ns, log.mark.modified_ns)
+            other.mark = replace(other.mark, read_until_ns=until_ns)
         self._finished[log.mark.identity] = log.mark
         while len(self._finished) > _REMEMBERED_FILES:
             del self._finished[next(iter(self._finished))]
@@ -458,7 +461,7 @@ class Tail:
 
 def _newer_by_time(files: list[Candidate], mark: FileMark) -> list[Candidate]:
     """Without our file in the list: those written to after our last read, and whatever stands at the path."""
-    return [each for each in files if each.is_current or each.modified_ns > mark.modified_ns]
+    return [each for each in files if each.is_current or each.modified_ns > max(mark.modified_ns, mark.read_until_ns)]
 
 
 def _is_copy(found: Candidate, mark: FileMark, files: list[Candidate]) -> bool:
