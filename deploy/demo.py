@@ -25,7 +25,8 @@ SCENES = {
     ),
     "healthy": (
         [CAPTURES / "45-moe-tuned-config-present"],
-        "Real recording, SGLang 0.5.11 on an H200: a healthy server with a tuned MoE config.",
+        "Real recording, SGLang 0.5.11 on an H200: a tuned MoE config. What it still tells of are real stalls: "
+        "each new prefill shape costs one to three seconds at idle GPUs.",
     ),
     "seed": (
         [ROOT / "tests" / "cases" / "perf-flashinfer-cutlass-autotune-never-ran"],
