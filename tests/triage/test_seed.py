@@ -157,3 +157,16 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
 
     assert ended.value.code == 2
     assert "give the launch command after --" in capsys.readouterr().err
+
+
+def test_a_gpu_of_this_machine_that_the_library_does_not_know_stops_nothing(monkeypatch, capsys):
+    from sglang_watchdog.cli.triage import main
+    from sglang_watchdog.triage import hardware
+
+    monkeypatch.setattr(hardware, "local_gpu", lambda: ("Voodoo 2", 12.0))
+    code = main("triage", ["--sglang", "0.5.12", "--", "python", "-m", "sglang.launch_server", "--tp", "2"])
+
+    told = capsys.readouterr()
+    assert code != 2
+    assert "'Voodoo 2', is not in the library" in told.err
+    assert "--tp" in told.out

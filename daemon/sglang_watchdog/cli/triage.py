@@ -38,6 +38,7 @@ def run_triage(argv: list[str]) -> int:
     words = [*options.command, *words]
     if not words:
         p.error("give the launch command after --, such as: triage --sglang 0.5.12 -- python -m sglang.launch_server --model-path …")
+    from ..triage.gpu_facts import find_gpu
     from ..triage.hardware import installed_sglang, local_gpu
     from ..triage.knowledge import BrokenKnowledge, load_knowledge
     from ..triage.report import to_json, to_markdown, to_text
@@ -45,8 +46,13 @@ def run_triage(argv: list[str]) -> int:
 
     name, memory = (options.gpu, options.gpu_memory_gib) if options.gpu or options.gpu_memory_gib else local_gpu()
     try:
+        knowledge = load_knowledge()
+        if name and not options.gpu and find_gpu(name, knowledge.gpus) is None:
+            # Seen here, not asked for: no reason to refuse the rest.
+            print(f"sglang-watchdog triage: the GPU here, {name!r}, is not in the library: what depends on it stays unknown", file=sys.stderr)
+            name = ""
         told = triage(
-            load_knowledge(),
+            knowledge,
             Request(
                 words=words,
                 release=options.sglang,
