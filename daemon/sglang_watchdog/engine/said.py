@@ -1,0 +1,151 @@
+"""Lines that were said: what a match means now, what waits for the rest of its traceback, what it is counted for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..model.finding import Change, FactEvidence, LineEvidence, Verdict
+from ..model.observation import Hit, Position
+from ..model.words import Answer
+from .absence import applicability
+from .compiled import CompiledSignature, is_hardware
+from .lifecycle import Statement
+from .roots import Roots
+from .runs import RunState, line_at, line_of
+from .series import Series
+from .state import EngineState, in_phase
+from .values import typed
+from .windowed import WindowJudge
+
+_DEFER_S = 2.0  # a traceback has ended by then
+
+
+@dataclass(slots=True)
+class _Deferred:
+    item: CompiledSignature
+    hit: Hit
+    run: RunState | None
+    due_s: float
+
+
+class SaidJudge:
+    """Judges signatures by a line that was said."""
+
+    def __init__(self, state: EngineState, roots: Roots, windowed: WindowJudge) -> None:
+        self.state = state
+        self.roots = roots
+        self.windowed = windowed
+        self._deferred: list[_Deferred] = []  # a later line of the same traceback may make it another matter
+        self._unless: dict[tuple[str, int], set[str]] = {}
+        self._last_counted: dict[tuple[str, str], Position] = {}
+
+    def forget(self, run: str) -> None:
+        """Drop what was counted for a run that is over."""
+        for table in (self.state.matches, self.state.recent, self._last_counted):
+            for key in [key for key in table if key[0] == run]:
+                del table[key]
+
+    def matches_of(self, hit: Hit, run: RunState | None, items: Sequence[CompiledSignature]) -> list[Change]:
+        """A line matched `items`: count it, and fire what needs no more."""
+        changes: list[Change] = []
+        for item in items:
+            if run is None and not is_hardware(item.signature):
+                continue
+            if not in_phase(item.signature, run):
+                continue
+            one = (run.id if run is not None else "", item.signature.id)
+            if self._last_counted.get(one) == hit.position:
+                continue  # another pattern of the same signature matched the same line: said once
+            self._last_counted[one] = hit.position
+            self._count_match(item, hit, run)
+            if item.is_windowed:
+                continue
+            if item.signature.unless or item.signature.yields_to:
+                if not self._unless.get(_block(hit), set()) & set(item.signature.unless):
+                    self._deferred.append(_Deferred(item, hit, run, (hit.at_s if hit.at_s is not None else self.state.now_s) + _DEFER_S))
+                continue
+            changes += self._fire(item, hit, run)
+        return changes
+
+    def _count_match(self, item: CompiledSignature, hit: Hit, run: RunState | None) -> None:
+        at_s = hit.at_s if hit.at_s is not None else self.state.at()
+        if at_s is None:
+            return
+        table = self.state.matches.setdefault((run.id if run else "", item.signature.id), {})
+        table.setdefault("match", Series()).add(at_s, 1.0)
+        for name, text in hit.captures.items():
+            value = typed(text, "float")
+            if isinstance(value, float):
+                table.setdefault(f"match.{name}", Series()).add(at_s, value)
+        if run is not None and item.is_windowed:
+            run.first_hits.setdefault((f"match:{item.signature.id}", ""), line_of(hit))
+            recent = self.state.recent.setdefault((run.id, item.signature.id), [])
+            recent.append(line_of(hit))
+            del recent[8:-4]
+
+    def _fire(self, item: CompiledSignature, hit: Hit, run: RunState | None) -> list[Change]:
+        signature, at_s = item.signature, hit.at_s if hit.at_s is not None else self.state.at()
+        context = self.roots.context(run, at_s)
+        w: Mapping[str, float] = {}
+        verdict = applicability(signature, item.applies, context)
+        if verdict is None and (item.when or signature.windows or signature.needs):
+            judged = self.windowed.judged_now(item, run, at_s if at_s is not None else 0.0, context)
+            verdict, w = (None if judged.verdict.answer is Answer.YES else judged.verdict), judged.w
+        if run is not None:
+            self.state.verdicts[run.id, signature.id] = verdict or Verdict(Answer.YES, "it was said")
+        if verdict is not None:
+            return []
+        if run is not None:
+            for name, value in signature.concludes.items():
+                run.learn(FactEvidence(name=name, value=value, source=hit.position.source, line=hit.position.line))
+
+        def state() -> Statement:
+            lines: list[LineEvidence] = [line_of(hit)]
+            if run is not None and item.uses_log and item.when:
+                lines += self._batch_lines(run, 3)
+
+            def summary(count: int, ranks: tuple[str, ...]) -> str:
+                of_ranks = {"rank": hit.rank, "ranks": ", ".join(ranks) or "the server", "count": count}
+                return self.roots.words(signature, context, {**hit.captures, **of_ranks}, w)
+
+            return Statement(
+                summary=summary,
+                lines=tuple(lines),
+                ranks=(hit.rank,),
+                other=self.roots.fact_evidence(item, run),
+                gpu_uuid=None,
+                gpus=_gpu_of(hit),
+            )
+
+        key = self.state.key(signature, run, gpu=hit.captures.get("bus") or hit.captures.get("gpu"))
+        changes = self.state.findings.judge(key, signature, Answer.YES, at_s, state, hold_s=0.0)
+        return changes + (self.state.fold() if changes else [])
+
+    def not_that(self, hit: Hit) -> None:
+        """A pattern that makes the record another matter: drop what waits on the same record or traceback."""
+        self._unless.setdefault(_block(hit), set()).add(hit.pattern)
+        if len(self._unless) > 256:
+            self._unless.pop(next(iter(self._unless)))
+        self._deferred = [d for d in self._deferred if not (_block(d.hit) == _block(hit) and hit.pattern in d.item.signature.unless)]
+
+    def flush_deferred(self, now_s: float, run: RunState | None = None) -> list[Change]:
+        """Fire what has waited long enough for a line that would make it another matter."""
+        due = [d for d in self._deferred if d.due_s <= now_s and (run is None or d.run is run)]
+        if not due:
+            return []
+        self._deferred = [d for d in self._deferred if d not in due]
+        return [change for d in due if not self.state.gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)]
+
+    @staticmethod
+    def _batch_lines(run: RunState, n: int) -> list[LineEvidence]:
+        return [line_at(b.position, b.text, b.at_s) for b in run.load.recent_batches[-n:]]
+
+
+def _block(hit: Hit) -> tuple[str, int]:
+    """The record that a line belongs to: its header's, if it is a part of a traceback."""
+    position = hit.header or hit.position
+    return position.source, position.line
+
+
+def _gpu_of(hit: Hit) -> tuple[int, ...]:
+    text = hit.captures.get("gpu", "")
+    return (int(text),) if text.isdigit() else ()

@@ -1,0 +1,113 @@
+"""What the judges of one engine share: its runs, GPUs, sources, findings and the verdicts so far."""
+
+from dataclasses import dataclass, field
+
+from ..model.finding import Change, LineEvidence, Run, Verdict
+from ..model.observation import Json
+from ..model.signature import Library, Signature
+from ..model.words import Answer, Phase
+from .absence import Silence
+from .compiled import CompiledLibrary, compile_library, is_hardware
+from .gpus import GpuState
+from .lifecycle import Findings, Key
+from .placement import Placement, PlacementTracker
+from .products import Products
+from .releases import Releases
+from .runs import RunState
+from .series import Series
+from .settings import EngineSettings
+
+NEVER = float("-inf")
+
+
+@dataclass(slots=True)
+class EngineState:
+    """One server, as the judges share it. Beside each table stands who writes it."""
+
+    server: str
+    settings: EngineSettings
+    compiled: CompiledLibrary
+    releases: Releases
+    products: Products
+    findings: Findings
+    placing: PlacementTracker = field(default_factory=PlacementTracker)
+    runs: list[RunState] = field(default_factory=list)  # run_keeper.py
+    gpus: dict[int, GpuState] = field(default_factory=dict)  # intake.py
+    sources: dict[str, dict[str, Json]] = field(default_factory=dict)  # intake.py
+    faults: dict[str, int] = field(default_factory=dict)  # signature -> conditions that failed
+    now_s: float = NEVER  # newest event time acted on
+    tick_s: float | None = None  # last second judged
+    data_s: float = NEVER  # newest event time of data, for thinning ticks in long silences
+    log_s: tuple[float, float] | None = None  # first and newest stamp of logs, of samples
+    sample_s: tuple[float, float] | None = None
+    verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)  # (run, signature); said.py and windowed.py
+    silences: dict[tuple[str, str], Silence] = field(default_factory=dict)  # (run, signature); silences.py
+    matches: dict[tuple[str, str], dict[str, Series]] = field(default_factory=dict)  # (run, signature) -> when it was said; said.py
+    recent: dict[tuple[str, str], list[LineEvidence]] = field(default_factory=dict)  # lines of windowed matches: the first and the newest
+
+    def take_library(self, library: Library) -> None:
+        """Judge by `library` from now on."""
+        self.compiled = compile_library(library)
+        self.releases = Releases(library.releases)
+        self.products = Products(library.models, library.gpus)
+
+    @property
+    def run(self) -> RunState | None:
+        """The newest run."""
+        return self.runs[-1] if self.runs else None
+
+    def at(self) -> float | None:
+        """The newest event time acted on; None before the first."""
+        return self.now_s if self.now_s > NEVER else None
+
+    def source(self, name: str) -> dict[str, Json]:
+        """What is known of a source; made on its first mention."""
+        return self.sources.setdefault(name, {"lines": 0, "bytes": 0, "sglang_lines": 0, "odd_lines": 0, "gaps": []})
+
+    def view(self, run: RunState) -> Run:
+        """The run as it is shown."""
+        placed = self.placing.current() if run is self.run else Placement(how="the run is over")
+        return run.view(placed.gpus, placed.how)
+
+    def key(self, signature: Signature, run: RunState | None, *, gpu: str | None = None) -> Key:
+        """A finding's identity: hardware by its GPU, what concerns the watching itself by server, all else by run."""
+        if is_hardware(signature):
+            return Key(self.server, None, signature.id, gpu or "unknown")
+        if signature.topic.startswith("source."):
+            return Key(self.server, None, signature.id)
+        return Key(self.server, run.id if run is not None else None, signature.id)
+
+    def fold(self) -> list[Change]:
+        """Put symptoms of the newest run under their causes."""
+        run = self.run
+        return self.findings.fold(self.server, run.id if run is not None else None)
+
+    def server_gpus(self) -> list[GpuState]:
+        """The GPUs of the newest run's server."""
+        wanted = set(self.placing.current().gpus)
+        return [gpu for index, gpu in sorted(self.gpus.items()) if index in wanted]
+
+    def note_fault(self, signature: Signature, verdict: Verdict) -> None:
+        """Count a condition that failed."""
+        if verdict.reason == "fault":
+            self.faults[signature.id] = self.faults.get(signature.id, 0) + 1
+
+    def remember(self, run: RunState, signature: Signature, verdict: Verdict) -> None:
+        """Keep the last definite verdict: an idle end of the log does not unsay what was judged under load."""
+        known = self.verdicts.get((run.id, signature.id))
+        if known is None or verdict.answer in (Answer.YES, Answer.NO) or known.answer not in (Answer.YES, Answer.NO):
+            self.verdicts[run.id, signature.id] = verdict
+
+    def gives_way(self, signature: Signature, run: RunState | None) -> bool:
+        """Whether a finding that says more stands already."""
+        return self.findings.stands(run.id if run is not None else None, signature.yields_to)
+
+
+def in_phase(signature: Signature, run: RunState | None) -> bool:
+    """A crash belongs to the phase that it ended: its traceback and the lines after it are of the start or of serving."""
+    if run is None:
+        return not signature.during
+    phases = {run.phase, run.crashed_in} if run.phase is Phase.CRASHED else {run.phase}
+    if phases & signature.not_during:
+        return False
+    return not signature.during or bool(phases & signature.during)
