@@ -68,56 +68,70 @@ class Load:
     chunk_size: int | None = None
     _ranks: dict[str, _RankLoad] = field(default_factory=dict)
     _chunk_open: dict[str, bool] = field(default_factory=dict)
-    recent_batches: list[Batch] = field(default_factory=list)
+    recent_batches: deque[Batch] = field(default_factory=lambda: deque(maxlen=12))
     speeds: dict[int, deque[float]] = field(default_factory=dict)  # by bucket of running requests: 1, 2-3, 4-7, 8-15 …
 
     def add(self, name: str, at_s: float, value: float | None) -> None:
-        if value is not None:
-            if name not in self.series:
-                self.series[name] = Series(_BATCH_KEEP_S)
-            self.series[name].add(at_s, float(value))
+        if value is None:
+            return
+        series = self.series.get(name)
+        if series is None:
+            series = self.series[name] = Series(_BATCH_KEEP_S)
+        series.add(at_s, float(value))
 
     def count(self, name: str, at_s: float, value: float) -> None:
-        if name not in self.series:
-            self.series[name] = Series(_BATCH_KEEP_S)
-        self.series[name].add_to_second(at_s, value)
+        series = self.series.get(name)
+        if series is None:
+            series = self.series[name] = Series(_BATCH_KEEP_S)
+        series.add_to_second(at_s, value)
 
     def on_batch(self, batch: Batch, at_s: float) -> None:
         self.last_batch = batch
-        self.recent_batches = [*self.recent_batches[-11:], batch]
-        self.first_batch_s = at_s if self.first_batch_s is None else self.first_batch_s
-        rank = self._ranks.setdefault(batch.rank, _RankLoad())
+        self.recent_batches.append(batch)
+        if self.first_batch_s is None:
+            self.first_batch_s = at_s
+        rank = self._ranks.get(batch.rank)
+        if rank is None:
+            rank = self._ranks[batch.rank] = _RankLoad()
         rank.at_s = at_s
-        rank.queue = batch.queue_requests if batch.queue_requests is not None else rank.queue
+        if batch.queue_requests is not None:
+            rank.queue = batch.queue_requests
         if batch.kv_used_ratio is not None:
             rank.kv_used = batch.kv_used_ratio
         self.count("batch_lines", at_s, 1.0)
+        alive = self._alive(at_s)
         if batch.is_decode:
-            self._on_decode(batch, at_s, rank)
+            self._on_decode(batch, at_s, rank, alive)
         else:
             self._on_prefill(batch, at_s)
-        self.add("queue_requests", at_s, float(sum(r.queue for r in self._alive(at_s))))
-        used = [r.kv_used for r in self._alive(at_s) if r.kv_used is not None]
-        self.add("kv_used_ratio", at_s, max(used, default=None))
-        self.add("unanswered_requests", at_s, self.unanswered())
+        self.add("queue_requests", at_s, sum([r.queue for r in alive]))
+        used = [r.kv_used for r in alive if r.kv_used is not None]
+        if used:
+            self.add("kv_used_ratio", at_s, max(used))
+        if self.answered_ever:
+            self.add("unanswered_requests", at_s, self.unanswered())
 
-    def _on_decode(self, batch: Batch, at_s: float, rank: _RankLoad) -> None:
+    def _on_decode(self, batch: Batch, at_s: float, rank: _RankLoad, alive: list[_RankLoad]) -> None:
         self.last_decode = batch
-        rank.running = batch.running_requests if batch.running_requests is not None else rank.running
+        if batch.running_requests is not None:
+            rank.running = batch.running_requests
         rank.tokens_per_s = batch.tokens_per_s if batch.tokens_per_s is not None else 0.0
-        running = sum(r.running for r in self._alive(at_s))
-        self.max_running = max(self.max_running, running)
+        each = [r.running for r in alive]
+        running, speed = sum(each), sum([r.tokens_per_s for r in alive])
+        if running > self.max_running:
+            self.max_running = running
         self.count("decode_lines", at_s, 1.0)
-        self.add("running_requests", at_s, float(running))
-        each = [r.running for r in self._alive(at_s)]
+        self.add("running_requests", at_s, running)
         if len(each) > 1:
-            self.add("running_requests_most", at_s, float(max(each)))
-            self.add("running_requests_least", at_s, float(min(each)))
-        self.add("decode_tokens_per_s", at_s, sum(r.tokens_per_s for r in self._alive(at_s)))
+            self.add("running_requests_most", at_s, max(each))
+            self.add("running_requests_least", at_s, min(each))
+        self.add("decode_tokens_per_s", at_s, speed)
         if running > 0:
-            speed = sum(r.tokens_per_s for r in self._alive(at_s))
-            self.speeds.setdefault(running.bit_length(), deque(maxlen=_SPEEDS_KEPT)).append(speed)
-        self.add("decode_graph", at_s, None if batch.graph is None else float(batch.graph))
+            bucket = running.bit_length()
+            if bucket not in self.speeds:
+                self.speeds[bucket] = deque(maxlen=_SPEEDS_KEPT)
+            self.speeds[bucket].append(speed)
+        self.add("decode_graph", at_s, batch.graph)
         self.add("accept_length", at_s, batch.accept_length)
         self.add("accept_rate", at_s, batch.accept_rate)
         self.add("forward_occupancy", at_s, batch.forward_occupancy)
@@ -136,7 +150,7 @@ class Load:
         self.add("new_tokens", at_s, batch.new_tokens)
         self.add("cached_tokens", at_s, batch.cached_tokens)
         self.add("prefill_tokens_per_s", at_s, batch.tokens_per_s)
-        self.add("prefill_graph", at_s, None if batch.graph is None else float(batch.graph))
+        self.add("prefill_graph", at_s, batch.graph)
 
     def on_retracted(self, requests: int) -> None:
         """Requests thrown back will be admitted a second time."""
@@ -240,15 +254,11 @@ class Load:
     def _by_second(series: Series, from_s: float, to_s: float) -> list[float]:
         """The value in force in each second of the window, carried forward from the line before."""
         values: list[float] = []
-        points = series.points(from_s - 60.0, to_s)
-        index, value = 0, None
         second = from_s + 1.0
         while second <= to_s + 1e-9:
-            while index < len(points) and points[index][0] <= second:
-                value = points[index][1]
-                index += 1
-            if value is not None:
-                values.append(value)
+            newest = series.last_at(second)
+            if newest is not None and newest[0] > from_s - 60.0:
+                values.append(newest[1])
             second += 1.0
         return values
 

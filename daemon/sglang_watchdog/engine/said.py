@@ -137,7 +137,7 @@ class SaidJudge:
 
     @staticmethod
     def _batch_lines(run: RunState, n: int) -> list[LineEvidence]:
-        return [line_at(b.position, b.text, b.at_s) for b in run.load.recent_batches[-n:]]
+        return [line_at(b.position, b.text, b.at_s) for b in list(run.load.recent_batches)[-n:]]
 
 
 def _block(hit: Hit) -> tuple[str, int]:

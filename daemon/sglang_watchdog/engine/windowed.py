@@ -138,7 +138,7 @@ class WindowJudge:
     def _window_lines(run: RunState, from_s: float, to_s: float) -> list[LineEvidence]:
         """The batch lines of the window, at most six, Decode lines first: they carry the load."""
         inside = [b for b in run.load.recent_batches if b.at_s is not None and from_s <= b.at_s <= to_s]
-        decodes = [b for b in inside if b.is_decode] or inside or run.load.recent_batches[-3:]
+        decodes = [b for b in inside if b.is_decode] or inside or list(run.load.recent_batches)[-3:]
         chosen = decodes if len(decodes) <= 6 else [*decodes[:3], *decodes[-3:]]
         return [line_at(b.position, b.text, b.at_s) for b in chosen]
 
