@@ -2,29 +2,23 @@
 
 from typing import Final
 
-from parts import GPU, PREFIX, SERVER, TARGET, Dashboard, Panel, Query, annotation, of_server, rate
+from parts import GPU, PREFIX, SERVER, TARGET, Dashboard, Json, Panel, Query, annotation, of_server, rate
+
+Steps = tuple[tuple[float | None, str], ...]
 
 STATUS_PAGE: Final = ("Status page", "http://${__data.fields.instance}/")
-BAD: Final[tuple[tuple[float | None, str], ...]] = ((None, "green"), (1, "orange"))
-UP: Final[tuple[tuple[float | None, str], ...]] = ((None, "red"), (1, "green"))
+BAD: Final[Steps] = ((None, "green"), (1, "orange"))
+UP: Final[Steps] = ((None, "red"), (1, "green"))
 ON: Final = ({"type": "value", "options": {"1": {"text": "yes", "color": "green", "index": 0}}},)
 HELD: Final = (
     {"type": "value", "options": {"0": {"text": "no", "color": "transparent", "index": 0}, "1": {"text": "yes", "color": "orange", "index": 1}}},
 )
-UP_DOWN: Final = (
-    {"type": "value", "options": {"0": {"text": "down", "color": "red", "index": 0}, "1": {"text": "up", "color": "green", "index": 1}}},
-)
+UP_DOWN: Final = ({"type": "value", "options": {"0": {"text": "down", "color": "red", "index": 0}, "1": {"text": "up", "color": "green", "index": 1}}},)
 
 EVENTS: Final = (
+    annotation("Runs", f"changes({PREFIX}server_start_timestamp_seconds{{{SERVER}}}[1m]) > 0", "purple", "{{server}}: a run began", "{{instance}}"),
     annotation(
-        "Runs", f"changes({PREFIX}server_start_timestamp_seconds{{{SERVER}}}[1m]) > 0", "purple", "{{server}}: a run began", "{{instance}}"
-    ),
-    annotation(
-        "Findings",
-        f'increase({PREFIX}finding_transitions_total{{{SERVER},to="firing"}}[1m]) > 0',
-        "orange",
-        "{{server}}: {{topic}}",
-        "{{instance}}",
+        "Findings", f'increase({PREFIX}finding_transitions_total{{{SERVER},to="firing"}}[1m]) > 0', "orange", "{{server}}: {{topic}}", "{{instance}}"
     ),
 )
 
@@ -38,6 +32,35 @@ def m(metric: str, selector: str) -> str:
 
 def series(title: str, about: str, unit: str, *queries: Query, max: float | None = None, width: int = 12, draws: str = "line") -> Panel:
     return Panel("timeseries", title, about, queries, unit, width=width, max=max, draws=draws)
+
+
+def stat(
+    title: str,
+    about: str,
+    unit: str,
+    expr: str,
+    legend: str,
+    *,
+    width: int,
+    height: int = 5,
+    steps: Steps = ((None, "green"),),
+    mappings: tuple[Json, ...] = (),
+) -> Panel:
+    return Panel("stat", title, about, (Query(expr, legend, True),), unit, width=width, height=height, steps=steps, mappings=mappings)
+
+
+def table(
+    title: str,
+    about: str,
+    expr: str,
+    *,
+    width: int,
+    height: int = 7,
+    hidden: tuple[str, ...] = (),
+    links: tuple[tuple[str, str], ...] = (),
+    mappings: tuple[Json, ...] = (),
+) -> Panel:
+    return Panel("table", title, about, (Query(expr, "", True),), "none", width=width, height=height, hidden=hidden, links=links, mappings=mappings)
 
 
 FINDINGS: Final = Panel(
@@ -70,40 +93,28 @@ SERVERS: Final = Dashboard(
         (
             "Now",
             (
-                Panel(
-                    "stat",
+                stat(
                     "Firing findings",
                     "By the default severity of their topics.",
-                    (Query(f"sum by (severity) ({m('finding_active', SERVER)})", "{{severity}}", True),),
                     "short",
+                    f"sum by (severity) ({m('finding_active', SERVER)})",
+                    "{{severity}}",
                     width=8,
-                    height=5,
                     steps=BAD,
                 ),
-                Panel(
-                    "stat",
-                    "Time to ready",
-                    "Of the current run, from its first line.",
-                    (Query(m("server_ready_seconds", SERVER), "{{server}}", True),),
-                    "s",
-                    width=4,
-                    height=5,
-                ),
-                Panel(
-                    "stat",
+                stat("Time to ready", "Of the current run, from its first line.", "s", m("server_ready_seconds", SERVER), "{{server}}", width=4),
+                stat(
                     "Run began",
                     "The current run's first line.",
-                    (Query(f"{m('server_start_timestamp_seconds', SERVER)} * 1000", "{{server}}", True),),
                     "dateTimeFromNow",
+                    f"{m('server_start_timestamp_seconds', SERVER)} * 1000",
+                    "{{server}}",
                     width=4,
-                    height=5,
                 ),
-                Panel(
-                    "table",
+                table(
                     "Current run",
                     "Model and release as the log states or implies them.",
-                    (Query(m("server_info", SERVER), "", True),),
-                    "none",
+                    m("server_info", SERVER),
                     width=8,
                     height=5,
                     hidden=("Value",),
@@ -151,11 +162,7 @@ SERVERS: Final = Dashboard(
                     Query(f"sum by (instance, server) ({m('server_queue_requests', SERVER)})", "{{server}} waiting"),
                 ),
                 series(
-                    "KV slots in use",
-                    "The fullest rank.",
-                    "percentunit",
-                    Query(f"max by (instance, server) ({m('server_kv_used_ratio', SERVER)})"),
-                    max=1,
+                    "KV slots in use", "The fullest rank.", "percentunit", Query(f"max by (instance, server) ({m('server_kv_used_ratio', SERVER)})"), max=1
                 ),
                 series(
                     "Energy for a token",
@@ -211,23 +218,11 @@ GPUS: Final = Dashboard(
         (
             "Which",
             (
-                Panel(
-                    "table",
-                    "GPUs",
-                    "Index, product, UUID.",
-                    (Query(m("gpu_info", GPU), "", True),),
-                    "none",
-                    width=12,
-                    height=6,
-                    hidden=("Value",),
-                    links=(STATUS_PAGE,),
-                ),
-                Panel(
-                    "table",
+                table("GPUs", "Index, product, UUID.", m("gpu_info", GPU), width=12, height=6, hidden=("Value",), links=(STATUS_PAGE,)),
+                table(
                     "Placement",
                     "Which rank of which server runs on which GPU, as the log or the process table says.",
-                    (Query(m("gpu_server", GPU), "", True),),
-                    "none",
+                    m("gpu_server", GPU),
                     width=12,
                     height=6,
                     hidden=("Value",),
@@ -313,40 +308,28 @@ FLEET: Final = Dashboard(
         (
             "Now",
             (
-                Panel(
-                    "stat",
-                    "Watchdogs that answer",
-                    "Targets of the job that Prometheus can scrape.",
-                    (Query(f"sum(up{{{TARGET}}})", "", True),),
-                    "short",
-                    width=4,
-                    height=5,
-                ),
-                Panel(
-                    "stat",
+                stat("Watchdogs that answer", "Targets of the job that Prometheus can scrape.", "short", f"sum(up{{{TARGET}}})", "", width=4),
+                stat(
                     "Servers by phase",
                     "How many servers are in which phase.",
-                    (Query(f"sum by (phase) ({m('server_phase', SERVER)}) > 0", "{{phase}}", True),),
                     "short",
+                    f"sum by (phase) ({m('server_phase', SERVER)}) > 0",
+                    "{{phase}}",
                     width=10,
-                    height=5,
                 ),
-                Panel(
-                    "stat",
+                stat(
                     "Firing findings",
                     "By the default severity of their topics.",
-                    (Query(f"sum by (severity) ({m('finding_active', SERVER)})", "{{severity}}", True),),
                     "short",
+                    f"sum by (severity) ({m('finding_active', SERVER)})",
+                    "{{severity}}",
                     width=10,
-                    height=5,
                     steps=BAD,
                 ),
-                Panel(
-                    "table",
+                table(
                     "Alerts",
                     "What Prometheus fires for this fleet.",
-                    (Query(f'ALERTS{{alertname=~"SGLangWatchdog.+",{TARGET}}}', "", True),),
-                    "none",
+                    f'ALERTS{{alertname=~"SGLangWatchdog.+",{TARGET}}}',
                     width=24,
                     height=8,
                     hidden=("Value",),
@@ -357,26 +340,19 @@ FLEET: Final = Dashboard(
         (
             "Servers",
             (
-                Panel(
-                    "table",
+                table(
                     "Servers",
                     "Current runs.",
-                    (Query(m("server_info", SERVER), "", True),),
-                    "none",
+                    m("server_info", SERVER),
                     width=12,
                     height=8,
                     hidden=("Value",),
-                    links=(
-                        ("Server", "/d/sglang-watchdog-server?var-instance=${__data.fields.instance}&var-server=${__data.fields.server}"),
-                        STATUS_PAGE,
-                    ),
+                    links=(("Server", "/d/sglang-watchdog-server?var-instance=${__data.fields.instance}&var-server=${__data.fields.server}"), STATUS_PAGE),
                 ),
-                Panel(
-                    "table",
+                table(
                     "Firing findings",
                     "Topic by server.",
-                    (Query(f"{m('finding_active', SERVER)} == 1", "", True),),
-                    "none",
+                    f"{m('finding_active', SERVER)} == 1",
                     width=12,
                     height=8,
                     hidden=("Value",),
@@ -410,11 +386,7 @@ FLEET: Final = Dashboard(
             "Power",
             (
                 series(
-                    "Power",
-                    "Of all GPUs, by machine.",
-                    "watt",
-                    Query(f"sum by (instance) ({m('gpu_power_watts', TARGET)})", "{{instance}}"),
-                    draws="bars",
+                    "Power", "Of all GPUs, by machine.", "watt", Query(f"sum by (instance) ({m('gpu_power_watts', TARGET)})", "{{instance}}"), draws="bars"
                 ),
                 series(
                     "Power over limit",
@@ -446,7 +418,7 @@ SOURCE: Final = f'{TARGET},source=~"$source"'
 
 
 def own(title: str, about: str, metric: str) -> Panel:
-    return Panel("stat", title, about, (Query(m(metric, TARGET), "{{instance}}", True),), "none", width=4, height=4, mappings=UP_DOWN, steps=UP)
+    return stat(title, about, "none", m(metric, TARGET), "{{instance}}", width=4, height=4, mappings=UP_DOWN, steps=UP)
 
 
 HEALTH: Final = Dashboard(
@@ -457,49 +429,31 @@ HEALTH: Final = Dashboard(
         (
             "Now",
             (
-                Panel(
-                    "stat",
-                    "Answers",
-                    "Prometheus can scrape it.",
-                    (Query(f"up{{{TARGET}}}", "{{instance}}", True),),
-                    "none",
-                    width=4,
-                    height=4,
-                    mappings=UP_DOWN,
-                    steps=UP,
-                ),
+                stat("Answers", "Prometheus can scrape it.", "none", f"up{{{TARGET}}}", "{{instance}}", width=4, height=4, mappings=UP_DOWN, steps=UP),
                 own("GPUs readable", "NVML, or a recording in its place.", "nvml_up"),
                 own("Ledger on disk", "Findings survive a restart.", "ledger_durable"),
                 own("Last reload accepted", "Configuration and signatures.", "config_last_reload_successful"),
-                Panel(
-                    "stat",
+                stat(
                     "Running since",
                     "Start of the daemon.",
-                    (Query(f"{m('start_timestamp_seconds', TARGET)} * 1000", "{{instance}}", True),),
                     "dateTimeFromNow",
+                    f"{m('start_timestamp_seconds', TARGET)} * 1000",
+                    "{{instance}}",
                     width=4,
                     height=4,
                 ),
-                Panel(
-                    "stat",
+                stat(
                     "Faults of our own",
                     "Since the start; report them.",
-                    (Query(m("engine_errors_total", TARGET), "{{instance}}", True),),
                     "short",
+                    m("engine_errors_total", TARGET),
+                    "{{instance}}",
                     width=4,
                     height=4,
                     steps=BAD,
                 ),
-                Panel(
-                    "table",
-                    "Release",
-                    "Daemon, signature library, Python.",
-                    (Query(m("build_info", TARGET), "", True),),
-                    "none",
-                    width=24,
-                    height=5,
-                    hidden=("Value",),
-                    links=(STATUS_PAGE,),
+                table(
+                    "Release", "Daemon, signature library, Python.", m("build_info", TARGET), width=24, height=5, hidden=("Value",), links=(STATUS_PAGE,)
                 ),
             ),
         ),
