@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..model.finding import AbsenceEvidence, LineEvidence, Verdict
 from ..model.signature import Absence, Signature
 from ..model.words import Answer
+from .compiled import CompiledSignature
 from .conditions import CompiledCondition, Context, Fault, Unknown
 from .releases import Releases
 from .runs import RunState
@@ -55,9 +56,8 @@ def _cure(path: str) -> str:
 
 
 def judge_silence(
-    signature: Signature,
+    item: CompiledSignature,
     absence: Absence,
-    applies: tuple[CompiledCondition, ...],
     run: RunState,
     context: Context,
     releases: Releases,
@@ -66,6 +66,7 @@ def judge_silence(
     over: bool,
 ) -> Silence:
     """The verdict of an `expected` or `missing` signature on a run at `now_s`. `over`: nothing more will be read."""
+    signature = item.signature
     said = [line for pattern in signature.await_ for (seen, _), line in run.first_hits.items() if seen == pattern]
     if said and not absence.per_rank:
         line = min(said, key=lambda found: found.line)
@@ -78,7 +79,7 @@ def judge_silence(
         )
     if absence.read_since == "run_start" and run.dump is None:
         return unknown("read_since", "the log does not show the start of this run", "give the log from the server's start")
-    not_for = applicability(signature, applies, context)
+    not_for = applicability(signature, item.applies, context)
     if not_for is not None:
         return Silence(not_for)
     for check in (_released, _unbroken, _level):
@@ -112,7 +113,7 @@ def judge_silence(
         if not silent:
             return Silence(Verdict(Answer.NO, "every rank said it"), until=said[0])
     evidence = AbsenceEvidence(
-        awaited=_awaited(signature),
+        awaited=item.awaited or signature.title,
         from_s=run.started_at_s,
         until_s=now_s if now_s > 0 else None,
         witness=witness,
@@ -170,7 +171,3 @@ def _first(run: RunState, patterns: tuple[str, ...]) -> LineEvidence | None:
 def _silent_ranks(signature: Signature, run: RunState) -> list[str]:
     spoke = {rank for (seen, rank) in run.first_hits if seen in signature.await_}
     return sorted(set(run.ranks) - spoke)
-
-
-def _awaited(signature: Signature) -> str:
-    return signature.title

@@ -1,12 +1,14 @@
 """The library as the engine uses it: signatures by what wakes them, conditions compiled once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..model.series import GPU_SERIES, LOG_SERIES
-from ..model.signature import Condition, Library, Milestone, Signature
+from ..model.signature import Condition, Library, Milestone, Pattern, Signature
 from ..model.words import Kind, ScopeKind
 from .conditions import CompiledCondition, wanted_keys
+
+_WORDINGS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class CompiledSignature:
     uses_log: bool
     is_windowed: bool
     gpu_series: tuple[str, ...] = ()  # readings of GPUs that its windows look at
+    awaited: str = ""  # an absence: the wordings that would end it, as a person would search for them
 
     @property
     def fact_paths(self) -> tuple[str, ...]:
@@ -55,7 +58,7 @@ class CompiledLibrary:
 
 def compile_library(library: Library) -> CompiledLibrary:
     """Index a library. Raises ValueError naming the signature if a condition does not parse."""
-    compiled = {s.id: _compile(s) for s in library.signatures.values() if s.kind is not Kind.FLAG}
+    compiled = {s.id: _compile(s, library) for s in library.signatures.values() if s.kind is not Kind.FLAG}
     roles: dict[str, dict[str, list[CompiledSignature]]] = {}
     watched: set[str] = set()
     milestones: dict[str, list[Milestone]] = {}
@@ -90,7 +93,7 @@ def compile_library(library: Library) -> CompiledLibrary:
     )
 
 
-def _compile(signature: Signature) -> CompiledSignature:
+def _compile(signature: Signature, library: Library) -> CompiledSignature:
     def conditions(found: tuple[Condition, ...]) -> tuple[CompiledCondition, ...]:
         out = []
         for condition in found:
@@ -110,7 +113,24 @@ def _compile(signature: Signature) -> CompiledSignature:
     asked_by_line = bool(signature.match) and not any(name == "match" or name.startswith("match.") for name in names)
     in_kind = signature.kind in (Kind.RATE, Kind.TELEMETRY, Kind.CORRELATION) and signature.absence is None
     windowed = in_kind and not asked_by_line
-    return CompiledSignature(signature, applies, when, conditions(signature.resolve_when), uses_gpus, uses_log, windowed, readings)
+    awaited = _wordings([library.patterns[name] for name in signature.await_ if name in library.patterns])
+    return CompiledSignature(signature, applies, when, conditions(signature.resolve_when), uses_gpus, uses_log, windowed, readings, awaited)
+
+
+def _wordings(patterns: Sequence[Pattern]) -> str:
+    """`Running FlashInfer autotune` or one of 2 other wordings."""
+    texts = list(dict.fromkeys(text for pattern in patterns if (text := _wording(pattern))))
+    if not texts:
+        return ""
+    more = len(texts) - _WORDINGS_SHOWN
+    shown = " or ".join(f"`{text}`" for text in texts[:_WORDINGS_SHOWN])
+    return f"{shown} or one of {more} more wordings" if more > 1 else f"{shown} or one more wording" if more == 1 else shown
+
+
+def _wording(pattern: Pattern) -> str:
+    if pattern.starts:
+        return pattern.starts[0].strip()
+    return " … ".join(part.strip() for part in pattern.contains) or pattern.example or (pattern.regex or "")
 
 
 def _template_paths(template: str) -> list[str]:

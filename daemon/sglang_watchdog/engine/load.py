@@ -118,8 +118,7 @@ class Load:
         rank.tokens_per_s = batch.tokens_per_s if batch.tokens_per_s is not None else 0.0
         each = [r.running for r in alive]
         running, speed = sum(each), sum([r.tokens_per_s for r in alive])
-        if running > self.max_running:
-            self.max_running = running
+        self.max_running = max(self.max_running, running)
         self.count("decode_lines", at_s, 1.0)
         self.add("running_requests", at_s, running)
         if len(each) > 1:

@@ -53,7 +53,7 @@ class SilenceJudge:
         for item in self.state.compiled.absences:
             absence = item.signature.absence
             assert absence is not None
-            silence = judge_silence(item.signature, absence, item.applies, run, context, self.state.releases, now, over=over)
+            silence = judge_silence(item, absence, run, context, self.state.releases, now, over=over)
             if silence.verdict.answer is Answer.YES and item.when:
                 judged = self.windowed.judged_now(item, run, now, context)
                 if judged.verdict.answer is not Answer.YES:

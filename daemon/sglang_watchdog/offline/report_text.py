@@ -96,7 +96,8 @@ def _weight(finding: Finding, by_id: dict[str, Finding]) -> int:
 def _finding(finding: Finding, indent: str, colour: bool) -> Iterator[str]:
     state = "" if finding.state.value == "firing" else f" [{finding.state.value}]"
     yield f"{indent}{_paint(_MARK[finding.severity], _COLOUR[finding.severity], colour)} {finding.title}{state}"
-    yield from _wrapped(finding.summary, indent + "  ")
+    if finding.summary.rstrip(".") != finding.title.rstrip("."):
+        yield from _wrapped(finding.summary, indent + "  ")
     where = [f"ranks {', '.join(finding.ranks)}"] if finding.ranks else []
     where += [f"GPUs {', '.join(map(str, finding.gpus))}"] if finding.gpus else []
     counted = f", seen {finding.count} times" if finding.count > 1 else ""

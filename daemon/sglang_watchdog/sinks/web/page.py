@@ -213,7 +213,7 @@ def evidence(item: Document) -> Markup:
         return join(
             [
                 f"Not said from {_clock(item['from'])} to {_clock(item['until'])}: ",
-                tag("code", item["awaited"]),
+                str(item["awaited"]),
                 join([", though such lines reach us: ", _place(witness)]) if witness else None,
             ]
         )
