@@ -1,6 +1,6 @@
 """A real systemd-journald in a name space of its own, real entries, and a journalctl that is killed, stopped and refused.
 
-Entries carry no _SYSTEMD_UNIT here, since no systemd runs: they are matched by identifier. Matching by unit was not run.
+Entries carry no _SYSTEMD_UNIT here, since no systemd runs: they are matched by identifier. By unit: tests/deploy/test_systemd_booted.py.
 """
 
 import asyncio
