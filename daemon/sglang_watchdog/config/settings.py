@@ -162,6 +162,14 @@ class Tls(Shape):
     key: str
 
 
+class Tail(Shape):
+    """How log files are followed."""
+
+    wake: Literal["inotify", "poll"] = Field(
+        default="inotify", description="poll looks four times a second: for file systems whose inotify does not tell of every change"
+    )
+
+
 class Retention(Shape):
     days: Annotated[float, Field(gt=0)] = 90.0
     max_mb: Annotated[float, Field(ge=1)] = 512.0
@@ -265,6 +273,7 @@ class Settings(Shape):
     signatures: Signatures = Signatures()
     notify: list[Notify] = []
     clock: Literal["wall", "log"] = "wall"
+    tail: Tail = Tail()
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Of the daemon's own log")
 
     @field_validator("listen")

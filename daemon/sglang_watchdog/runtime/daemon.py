@@ -132,6 +132,7 @@ class Daemon:
                 tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
+            self._show_sources()
             self.board.set_ready("")
             server.start()
             self._say(f"{'https' if self.plan.tls else 'http'}://{self.plan.host}:{self.port}/")
@@ -231,7 +232,7 @@ class Daemon:
 
     def _open_watches(self) -> None:
         known = {name: resume_from_json(value) for name, value in self.ledger.positions().items()}
-        hints = Hints()
+        hints = Hints() if self.plan.wake == "inotify" else None
         for server in self.plan.servers:
             feeds = log_feeds(server, known, hints)
             self._feeds |= {feed.name: feed for feed in feeds}
@@ -373,12 +374,15 @@ class Daemon:
                 if beats % _COVERAGE_EVERY == 1:
                     self.board.set_coverage(name, watch.engine.coverage_of_newest())
                 await asyncio.sleep(0)
-            self.board.set_sources(source_statuses(self.watches, self._feeds, self._gpu_feed))
+            self._show_sources()
             self.board.set_nvml(is_up=self._gpu_feed.is_up if self._gpu_feed is not None else None)
             if notifier.watchdog_s is not None and (self._taken != taken or self._inbox.empty()):
                 # A stuck consumer leaves the queue full and the count still: then no ping.
                 notifier.alive(f"{self._taken} events judged, {self._inbox.qsize()} waiting")
             taken = self._taken
+
+    def _show_sources(self) -> None:
+        self.board.set_sources(source_statuses(self.watches, self._feeds, self._gpu_feed))
 
     def _settle(self) -> None:
         if self.plan.clock == "log" and not self._is_settled and self._inbox.empty():

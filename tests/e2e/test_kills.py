@@ -1,0 +1,170 @@
+"""kill -9 of the whole daemon at random moments while findings change: nothing is lost or doubled, and a client of the stream that
+comes back with `Last-Event-ID` has every change once.
+"""
+
+import itertools
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglang_watchdog.model.signature import Library
+
+from .changes import ChangesClient, Event
+from .daemon import RunningDaemon
+from .firing import dump, lines_that_fire, stamped
+
+KILLS = int(os.environ.get("DAEMON_KILLS", "200"))
+LINES_A_RUN = 12
+
+
+@dataclass
+class Writer:
+    """A server that is restarted all the time and has something to say each time: a thread that writes its log."""
+
+    log: Path
+    lines: dict[str, str]
+    written: int = 0
+    fault: list[BaseException] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Writer":
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        dice, lines = random.Random(11), itertools.cycle(self.lines.values())
+        with self.log.open("ab", buffering=0) as out:
+            for seed in itertools.count():
+                for text in (dump(seed), *(stamped(next(lines)) for _ in range(LINES_A_RUN))):
+                    out.write(text.encode())
+                    self.written += 1
+                    if self._stop.wait(dice.uniform(0.02, 0.2)):
+                        return
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the ledger holds against what the client has, and against what the finished log says."""
+
+    changes: int
+    lost: int  # in the ledger and not with the client, or said in the log and not in the ledger
+    doubled: int  # twice with the client, or opened twice in the ledger
+    holes: int  # ids left out
+    wrong: int  # not the same text on both sides, or a change that does not follow from the one before
+
+    def __str__(self) -> str:
+        return f"{self.changes} changes, lost {self.lost}, doubled {self.doubled}, holes {self.holes}, wrong {self.wrong}"
+
+
+def rows(ledger: Path) -> list[tuple[int, str, str, str | None, str, str]]:
+    with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as connection:
+        return connection.execute("SELECT id, kind, key, was, state, doc FROM changes ORDER BY id").fetchall()
+
+
+def count(ledger: Path, events: list[Event], said: set[tuple[str, str]]) -> Counted:
+    """`said`: run and signature of every finding that the finished log holds."""
+    recorded = {row[0]: row for row in rows(ledger)}
+    received = Counter(event.id for event in events)
+    wrong = sum(event.id not in recorded or event.data[event.name] != json.loads(recorded[event.id][5]) for event in events)
+    states: dict[tuple[str, str], str] = {}
+    opened: Counter[tuple[str, str]] = Counter()
+    for _, kind, key, was, state, doc in recorded.values():
+        wrong += states.get((kind, key)) != was
+        states[kind, key] = state
+        if kind == "finding" and was is None:
+            body = json.loads(doc)
+            opened[body["run"], body["signature"]] += 1
+    ids = [event.id for event in events]
+    return Counted(
+        changes=len(recorded),
+        lost=len(recorded.keys() - received.keys()) + len(said - opened.keys()),
+        doubled=sum(received.values()) - len(received) + sum(number - 1 for number in opened.values()),
+        holes=sum(later != before + 1 for before, later in itertools.pairwise(ids)) + len(set(range(1, max(recorded) + 1)) - recorded.keys()),
+        wrong=wrong,
+    )
+
+
+def killed_over_and_over(tmp_path: Path, kills: int, truth: Callable[[Path], set[tuple[str, str]]]) -> Counted:
+    log, state = tmp_path / "server.log", tmp_path / "state"
+    log.touch()
+    arguments = (str(log), "--telemetry", "none", "--timezone", "UTC", "--state-dir", str(state))
+    dice, client, events = random.Random(3), ChangesClient(last_id=0), list[Event]()
+    with Writer(log, dict(list(lines_that_fire(("info", "warning")).items())[:40])) as writer:
+        for number in range(kills):
+            if number % 4 == 3:
+                killed_while_it_starts(arguments, dice.uniform(0.0, 2.0))
+                continue
+            with RunningDaemon(*arguments) as daemon:
+                client.connect(daemon.url)
+                time.sleep(dice.uniform(0.0, 2.0))
+                daemon.process.send_signal(signal.SIGKILL)
+                daemon.process.wait()
+                client.join()
+            events += client.taken()
+    with RunningDaemon(*arguments) as daemon:
+        client.connect(daemon.url)
+        daemon.wait_for(lambda: daemon.all("sources")[0]["lag_bytes"] == 0 and newest(state) == client.last_id, 60)
+    client.join()
+    events += client.taken()
+    assert writer.written > kills
+    return count(state / "ledger.sqlite3", events, truth(log))
+
+
+def killed_while_it_starts(arguments: tuple[str, ...], after_s: float) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sglang_watchdog", "run", "--next-free-port", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    time.sleep(after_s)
+    process.kill()
+    process.wait()
+
+
+def newest(state: Path) -> int:
+    with sqlite3.connect(f"file:{state / 'ledger.sqlite3'}?mode=ro", uri=True) as connection:
+        return int(connection.execute("SELECT max(id) FROM changes").fetchone()[0] or 0)
+
+
+@pytest.fixture
+def truth(library: Library, judge_files: Any) -> Callable[[Path], set[tuple[str, str]]]:
+    """Run and signature of each finding that `check` has of a log and that a line of it raised."""
+
+    def of(log: Path) -> set[tuple[str, str]]:
+        said = lines_that_fire(("info", "warning"))
+        return {(str(one.run), one.signature) for one in judge_files(log).engine.findings.all() if one.signature in said}
+
+    return of
+
+
+@pytest.mark.slow
+def test_eight_kills_lose_and_double_nothing(tmp_path: Path, truth: Callable[[Path], set[tuple[str, str]]]) -> None:
+    counted = killed_over_and_over(tmp_path, 8, truth)
+    print(f"8 kills -9: {counted}")
+
+    assert (counted.lost, counted.doubled, counted.holes, counted.wrong) == (0, 0, 0, 0)
+    assert counted.changes > 20
+
+
+@pytest.mark.soak
+def test_hundreds_of_kills_lose_and_double_nothing(tmp_path: Path, truth: Callable[[Path], set[tuple[str, str]]]) -> None:
+    counted = killed_over_and_over(tmp_path, KILLS, truth)
+    print(f"{KILLS} kills -9: {counted}")
+
+    assert (counted.lost, counted.doubled, counted.holes, counted.wrong) == (0, 0, 0, 0)
