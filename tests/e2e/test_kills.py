@@ -28,6 +28,7 @@ from .firing import dump, lines_that_fire, stamped
 
 KILLS = int(os.environ.get("DAEMON_KILLS", "200"))
 LINES_A_RUN = 12
+LAST_SEED = 999_983
 
 
 @dataclass
@@ -106,30 +107,49 @@ def count(ledger: Path, events: list[Event], said: set[tuple[str, str]]) -> Coun
     )
 
 
-def killed_over_and_over(tmp_path: Path, kills: int, truth: Callable[[Path], set[tuple[str, str]]]) -> Counted:
+def killed_over_and_over(tmp_path: Path, kills: int, truth: Callable[[Path], set[tuple[str, str]]], *, within_s: float = 600.0) -> tuple[int, Counted]:
+    """Kill the daemon `kills` times, or as often as there is time for; return how often, and what was counted."""
     log, state = tmp_path / "server.log", tmp_path / "state"
     log.touch()
     arguments = (str(log), "--telemetry", "none", "--timezone", "UTC", "--state-dir", str(state))
-    dice, client, events = random.Random(3), ChangesClient(last_id=0), list[Event]()
-    with Writer(log, dict(list(lines_that_fire(("info", "warning")).items())[:40])) as writer:
-        for number in range(kills):
-            if number % 4 == 3:
+    dice, client, events, killed = random.Random(3), ChangesClient(last_id=0), list[Event](), 0
+    ends = time.monotonic() + within_s
+    lines = dict(list(lines_that_fire(("info", "warning")).items())[:40])
+    with Writer(log, lines):
+        while killed < kills and time.monotonic() < ends:
+            killed += 1
+            if killed % 4 == 0:
                 killed_while_it_starts(arguments, dice.uniform(0.0, 2.0))
                 continue
             with RunningDaemon(*arguments) as daemon:
                 client.connect(daemon.url)
-                time.sleep(dice.uniform(0.0, 2.0))
+                if killed % 4 != 1:
+                    events.append(client.events.get(timeout=60))  # changes are being made now
+                time.sleep(dice.uniform(0.0, 1.0))
                 daemon.process.send_signal(signal.SIGKILL)
                 daemon.process.wait()
                 client.join()
             events += client.taken()
     with RunningDaemon(*arguments) as daemon:
         client.connect(daemon.url)
-        daemon.wait_for(lambda: daemon.all("sources")[0]["lag_bytes"] == 0 and newest(state) == client.last_id, 60)
+        last, line = next(iter(lines.items()))
+        with log.open("a") as out:
+            out.write(dump(LAST_SEED) + stamped(line))
+        daemon.wait_for(lambda: is_last(events_with(events, client), last) and newest(state) == client.last_id, 120)
     client.join()
     events += client.taken()
-    assert writer.written > kills
-    return count(state / "ledger.sqlite3", events, truth(log))
+    return killed, count(state / "ledger.sqlite3", events, truth(log))
+
+
+def events_with(events: list[Event], client: ChangesClient) -> list[Event]:
+    events += client.taken()
+    return events
+
+
+def is_last(events: list[Event], signature: str) -> bool:
+    """Whether the last run's only finding has come."""
+    runs = {event.data["run"]["id"] for event in events if event.name == "run" and event.data["run"]["args"].get("random_seed") == LAST_SEED}
+    return any(event.name == "finding" and event.data["finding"]["run"] in runs and event.data["finding"]["signature"] == signature for event in events)
 
 
 def killed_while_it_starts(arguments: tuple[str, ...], after_s: float) -> None:
@@ -159,8 +179,8 @@ def truth(library: Library, judge_files: Any) -> Callable[[Path], set[tuple[str,
 
 @pytest.mark.slow
 def test_eight_kills_lose_and_double_nothing(tmp_path: Path, truth: Callable[[Path], set[tuple[str, str]]]) -> None:
-    counted = killed_over_and_over(tmp_path, 8, truth)
-    print(f"8 kills -9: {counted}")
+    killed, counted = killed_over_and_over(tmp_path, 8, truth)
+    print(f"{killed} kills -9: {counted}")
 
     assert (counted.unsaid, counted.lost, counted.doubled, counted.holes, counted.wrong) == (0, 0, 0, 0, 0)
     assert counted.changes > 20
@@ -168,7 +188,8 @@ def test_eight_kills_lose_and_double_nothing(tmp_path: Path, truth: Callable[[Pa
 
 @pytest.mark.soak
 def test_hundreds_of_kills_lose_and_double_nothing(tmp_path: Path, truth: Callable[[Path], set[tuple[str, str]]]) -> None:
-    counted = killed_over_and_over(tmp_path, KILLS, truth)
-    print(f"{KILLS} kills -9: {counted}")
+    """DAEMON_KILLS of them, or as many as SOAK_SECONDS leave time for."""
+    killed, counted = killed_over_and_over(tmp_path, KILLS, truth, within_s=float(os.environ.get("SOAK_SECONDS", "3600")))
+    print(f"{killed} kills -9: {counted}")
 
     assert (counted.unsaid, counted.lost, counted.doubled, counted.holes, counted.wrong) == (0, 0, 0, 0, 0)
