@@ -1,9 +1,10 @@
 """Time from the write of a log line to the arrival of its finding on `/api/v1/changes`: the real daemon, a real file, a real client.
 
-Usage: latency.py [FINDINGS]               (200 for each way of waking if left out)
+Usage: PYTHONPATH=tests latency.py [FINDINGS]               (200 for each way of waking if left out)
 
-Every finding is a new one: a run begins, then one line comes from the library's examples that raises a finding at once,
-another signature each time. Written and received in this process, so by one clock. Prints p50, p99 and the largest, with inotify and by polling.
+Every finding is a new one: a run begins, then one line comes from the library's examples that raises a finding at once, another
+signature each time. Written and received in this process, so by one clock. Prints p50, p99 and the largest, with inotify and by
+polling.
 """
 
 import itertools
@@ -14,8 +15,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from e2e.changes import ChangesClient, Event
 from e2e.daemon import RunningDaemon
@@ -68,19 +67,15 @@ def measure(wake: str, findings: int, lines: dict[str, str]) -> list[float]:
     return times
 
 
-def main(findings: int) -> int:
+def main(findings: int) -> None:
     lines = lines_that_fire()
     print(f"{len(lines)} signatures with a line that raises them at once; load average {os.getloadavg()[0]:.2f}")
-    is_missed = False
     for wake, target_ms in TARGET_MS.items():
         times = measure(wake, findings, lines)
         cuts = statistics.quantiles(times, n=100, method="inclusive")
-        is_missed |= cuts[98] > target_ms
-        print(
-            f"{wake:8} {len(times)} findings: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms (target {target_ms:.0f}), largest {max(times):.1f} ms"
-        )
-    return 1 if is_missed and not os.environ.get("BENCH_REPORT_ONLY") else 0
+        verdict = "met" if cuts[98] <= target_ms else "missed"
+        print(f"{wake:8} {len(times)} findings: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms (target {target_ms:.0f}: {verdict}), largest {max(times):.1f} ms")
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
