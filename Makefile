@@ -38,7 +38,7 @@ soak: $(VENV)/test
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -s tests
 
 bench: $(VENV)/test
-	for bench in tests/bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+	for bench in tests/bench/*.py; do echo "== $$bench"; PYTHONPATH=tests $(BIN)/python $$bench || exit 1; done
 
 # Exact versions with hashes, from the ranges in pyproject.toml.
 requirements: $(VENV)/test

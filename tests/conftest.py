@@ -11,6 +11,7 @@ from sglang_watchdog.model.signature import Library
 from sglang_watchdog.offline.inputs import open_inputs
 from sglang_watchdog.offline.pipeline import Judged, judge
 from sglang_watchdog.parse.zone import Zone
+from sglang_watchdog.scan.patterns import compile_patterns
 from sglang_watchdog.sources.telemetry_recording import Recording
 from sglang_watchdog.triage.findings import flag_judge
 
@@ -34,12 +35,12 @@ def library(loaded: Loaded) -> Library:
 def judge_files(library: Library) -> Callable[..., Judged]:
     """Judge log files (and a recording) as `check` does."""
 
-    flags = flag_judge(library)
+    flags, patterns = flag_judge(library), compile_patterns(library)
 
     def run(*logs: Path, telemetry: Path | None = None, zone: str = "UTC") -> Judged:
         inputs, faults = open_inputs([str(log) for log in logs])
         assert not faults
         samples = list(Recording(telemetry)) if telemetry is not None else None
-        return judge(inputs, library, zone=Zone.named(zone), samples=samples, settings=EngineSettings(flag_judge=flags))
+        return judge(inputs, library, zone=Zone.named(zone), samples=samples, settings=EngineSettings(flag_judge=flags), patterns=patterns)
 
     return run

@@ -1,11 +1,14 @@
 """The command line as people meet it: bad input, exit codes, speed of help."""
 
+import bz2
 import gzip
 import hashlib
+import lzma
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,84 @@ def test_one_bad_log_does_not_stop_the_others(tmp_path: Path):
     assert "no such file" in done.stderr
 
 
+def test_a_log_that_is_missing_beside_a_good_one_is_not_all_well(tmp_path: Path):
+    done = cli("check", tmp_path / "missing.log", HEALTHY)
+
+    assert done.returncode == 3
+    assert "Nothing here is an SGLang log" not in done.stderr
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+def test_packed_logs_are_judged_whatever_their_names(pack: Callable[[bytes], bytes], tmp_path: Path):
+    path = tmp_path / "server.log"
+    path.write_bytes(pack(CRASHED.read_bytes()))
+
+    assert cli("check", path).returncode == 1
+
+
+def test_a_gzip_torn_in_its_first_block_is_judged_as_far_as_it_goes(tmp_path: Path):
+    packed = gzip.compress(CRASHED.read_bytes())
+    path = tmp_path / "server.log.gz"
+    path.write_bytes(packed[:-20])
+    done = cli("check", path)
+
+    assert done.returncode == 1
+    assert "reading stopped" in done.stderr
+
+
+def test_a_damaged_gzip_says_so(tmp_path: Path):
+    packed = bytearray(gzip.compress(CRASHED.read_bytes() * 50))
+    packed[len(packed) // 2 : len(packed) // 2 + 40] = b"\xff" * 40
+    path = tmp_path / "server.log.gz"
+    path.write_bytes(packed)
+    done = cli("check", path)
+
+    assert done.returncode == 1
+    assert "reading stopped" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_zstd_is_refused_with_what_to_do(tmp_path: Path):
+    path = tmp_path / "server.log.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(100))
+    done = cli("check", path)
+
+    assert done.returncode == 3
+    assert f"zstd -dc {path} | sglang-watchdog check -" in done.stderr
+
+
+def test_standard_input_may_be_packed():
+    assert cli("check", "-", stdin=gzip.compress(CRASHED.read_bytes())).returncode == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff" * 500, b"[1, 2]\n", gzip.compress(b"nothing\n" * 9)[:-9]], ids=["empty", "binary", "other", "torn"])
+def test_a_recording_without_a_sample_is_an_error(content: bytes, tmp_path: Path):
+    path = tmp_path / "gpus.jsonl"
+    path.write_bytes(content)
+    done = cli("check", HEALTHY, "--telemetry", path)
+
+    assert done.returncode == 2
+    assert "holds no sample" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def into_a_reader_that_has_enough(*arguments: object) -> tuple[int, str]:
+    """Exit code and standard error of a command whose output nobody reads any more."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run([sys.executable, "-m", "sglang_watchdog", *map(str, arguments)], stdout=writes, stderr=subprocess.PIPE, text=True)
+    os.close(writes)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("config", "show"), ("config", "schema"), ("check", HEALTHY), ("config", "--help"), ("--help",)])
+def test_a_reader_that_has_enough_is_no_fault(arguments: tuple[object, ...]):
+    code, errors = into_a_reader_that_has_enough(*arguments)
+
+    assert code == 0
+    assert errors == ""
+
+
 def test_a_damaged_gzip_is_judged_as_far_as_it_goes(tmp_path: Path):
     packed = gzip.compress(CRASHED.read_bytes() * 200)
     path = tmp_path / "server.log.gz"
@@ -101,6 +182,17 @@ def test_a_broken_signature_is_78_with_file_line_and_column(tmp_path: Path):
     assert done.returncode == 78
     assert "bad.yaml:2:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("how", [("--config",), ()], ids=["flag", "place"])
+def test_a_log_that_is_no_place_is_a_fault_of_the_configuration(how: tuple[str, ...], tmp_path: Path):
+    config = tmp_path / "watchdog.yaml"
+    config.write_text("servers:\n  - name: a\n    logs: sglang.service\n")
+    done = cli("config", "check", *how, config)
+
+    assert done.returncode == 78
+    assert "watchdog.yaml:3:" in done.stderr
+    assert "did you mean journal:sglang.service?" in done.stderr
 
 
 def test_an_unknown_setting_is_78_and_names_the_nearest(tmp_path: Path):
@@ -145,6 +237,21 @@ def test_explain_tells_what_an_unknown_needs():
     assert done.returncode == 0
     assert "unknown" in done.stdout
     assert "start" in done.stdout
+
+
+def test_explain_says_once_what_it_could_not_read(tmp_path: Path):
+    done = cli("explain", "moe-triton-config-silent", "--log", tmp_path / "missing.log")
+
+    assert done.returncode == 3
+    assert done.stderr.count("no such file") == 1
+
+
+def test_doctor_says_by_its_code_that_something_cannot_be_seen():
+    done = cli("doctor")
+
+    assert done.returncode == (1 if "✗" in done.stdout else 0)
+    assert "PatternSet" not in done.stdout
+    assert not re.search(r"\b(no-\w+): \1:", done.stdout)
 
 
 def test_two_logs_are_compared_by_arguments_speed_and_findings():

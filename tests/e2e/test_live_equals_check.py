@@ -29,7 +29,7 @@ IN_CI = ("04-moe-disable-cuda-graph", "07-kill9-scheduler-midload", "41-moe-smal
 
 def expected(case: Case, library, server: str, names: list[str]) -> list[str]:
     """What check says, as the texts that it prints."""
-    inputs = [Input(name, path, None, None, path.suffix == ".gz") for name, path in zip(names, case.logs, strict=True)]
+    inputs = [Input(name, path, None, None, "gzip" if path.suffix == ".gz" else "") for name, path in zip(names, case.logs, strict=True)]
     samples = list(Recording(case.telemetry)) if case.telemetry else None
     settings = EngineSettings(flag_judge=flag_judge(library))
     judged = judge(inputs, library, zone=Zone.named(case.zone), samples=samples, server=server, settings=settings)

@@ -1,6 +1,7 @@
 """A real systemd-journald in a name space of its own, real entries, and a journalctl that is killed, stopped and refused.
 
-Entries carry no _SYSTEMD_UNIT here, since no systemd runs: they are matched by identifier. By unit: tests/deploy/test_systemd_booted.py.
+Where the tests run no systemd manages units, so journald writes no _SYSTEMD_UNIT: entries are matched by identifier. By unit:
+tests/deploy/test_systemd_booted.py; with which arguments journalctl is asked for a unit, a boot and a cursor is tested at the end.
 """
 
 import asyncio
@@ -276,3 +277,61 @@ async def test_messages_that_journald_threw_away_are_a_gap(tmp_path: Path) -> No
 )
 def test_places_in_the_journal(text: str, query: JournalQuery) -> None:
     assert journal_query(text) == query
+
+
+# --- what journalctl is asked ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "filters"),
+    [
+        (JournalQuery(), []),
+        (JournalQuery(unit="sglang.service"), ["--unit=sglang.service"]),
+        (JournalQuery(user_unit="sglang.service"), ["--user-unit=sglang.service"]),
+        (JournalQuery(identifier="sglang"), ["--identifier=sglang"]),
+        (JournalQuery(unit="sglang@tp8.service", namespace="ml"), ["--namespace=ml", "--unit=sglang@tp8.service"]),
+        (JournalQuery(kernel=True), ["_TRANSPORT=kernel"]),
+    ],
+)
+def test_a_query_becomes_arguments(query: JournalQuery, filters: list[str]) -> None:
+    command, *arguments = query.arguments()
+
+    assert command == "journalctl"
+    assert [each for each in arguments if not each.startswith(("--output", "--no-pager", "--all"))] == filters
+    assert "--output=json" in arguments
+    assert "_SYSTEMD_UNIT" in next(each for each in arguments if each.startswith("--output-fields="))
+
+
+async def asked_of(folder: Path, query: JournalQuery, monkeypatch: pytest.MonkeyPatch, *, started: str, resume: JournalPosition | None) -> list[str]:
+    """The arguments of the journalctl that follows. Its stand-in writes them down; systemctl's knows one start."""
+    script(folder / "systemctl", f"echo '{started}'")
+    entry = json.dumps({"__CURSOR": "c7", "__REALTIME_TIMESTAMP": "1771000000000000", "MESSAGE": "a line"})
+    follows = f'printf "%s\\n" "$@" > {folder}/asked.new; mv {folder}/asked.new {folder}/asked; echo \'{entry}\'; exec sleep 60'
+    script(folder / "journalctl", f'case "$*" in *--follow*) {follows};; esac')
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    source = JournalSource("journal", query, resume=resume)
+    async with asyncio.timeout(20), aclosing(source.events()) as events:
+        async for _ in events:
+            if (folder / "asked").exists():
+                return (folder / "asked").read_text().splitlines()
+    raise AssertionError("the source ended")
+
+
+async def test_a_unit_is_read_from_its_last_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = await asked_of(tmp_path, JournalQuery(unit="sglang.service"), monkeypatch, started="@1771000000", resume=None)
+
+    assert asked[-4:] == ["--unit=sglang.service", "--since=@1771000000", "--follow", "--no-tail"]
+
+
+async def test_a_unit_whose_start_is_not_known_is_read_from_the_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = await asked_of(tmp_path, JournalQuery(unit="sglang.service"), monkeypatch, started="n/a", resume=None)
+
+    assert asked[-4:] == ["--unit=sglang.service", "--boot", "--follow", "--no-tail"]
+
+
+async def test_a_position_is_read_on_from_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the entry itself, not behind it: whether it is still there shows whether the journal was vacuumed meanwhile."""
+    resume = JournalPosition(cursor="s=1;i=2;t=3", line=5, offset=99)
+    asked = await asked_of(tmp_path, JournalQuery(unit="sglang.service"), monkeypatch, started="@1771000000", resume=resume)
+
+    assert asked[-4:] == ["--unit=sglang.service", "--cursor=s=1;i=2;t=3", "--follow", "--no-tail"]

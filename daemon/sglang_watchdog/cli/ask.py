@@ -49,6 +49,8 @@ def main(name: str, argv: list[str]) -> int:
         detail = problem(error)
         print(f"sglang-watchdog {name}: {options.url}: {detail}", file=sys.stderr)
         return 4
+    except BrokenPipeError:
+        raise  # of standard output: `| head` has enough
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         print(f"sglang-watchdog {name}: no daemon answers at {options.url} ({getattr(error, 'reason', error)}); "
               "start one with `sglang-watchdog run`, or name it with --url", file=sys.stderr)  # fmt: skip
@@ -144,6 +146,8 @@ def _follow(options: argparse.Namespace) -> int:
                         last = line[3:].strip()
                     elif line.startswith("data:"):
                         _print_change(json.loads(line[5:]), options)
+        except BrokenPipeError:
+            raise  # of standard output
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             time.sleep(1)
 
@@ -158,8 +162,10 @@ def _print_change(change: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def problem(error: urllib.error.HTTPError) -> str:
+    """What a problem document says, each fault in it with what would be valid."""
     try:
         document = json.load(error)
-        return f"{document.get('title', error.reason)}: {document.get('detail', '')}"
     except ValueError:
         return f"{error.code} {error.reason}"
+    faults = "".join(f"\n  {one['where'].removeprefix('query.')}: {one['message']}" for one in document.get("errors") or ())
+    return f"{document.get('title', error.reason)}: {document.get('detail', '')}{faults}"

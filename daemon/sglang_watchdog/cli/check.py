@@ -12,9 +12,10 @@ FORMATS = ("text", "json", "markdown", "junit", "sarif")
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="sglang-watchdog check",
-        description="Judge logs of an SGLang server: plain, rotated, gzip, docker json-file, CRI, journald JSON. Several logs are "
+        description="Judge logs of an SGLang server: plain, rotated, packed (gzip, bzip2, xz), docker json-file, CRI, journald JSON. Several logs are "
         "one server in time order; - reads standard input.",
-        epilog="Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 usage, 3 no SGLang record or nothing readable, "
+        epilog="Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 usage, 3 no SGLang record, or a log that cannot be read "
+        "to its end, "
         "4 failure, 78 a broken signature.",
     )
     p.add_argument("logs", nargs="+", metavar="LOG")
@@ -57,7 +58,7 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     for message in report.messages:
         print(message, file=sys.stderr)
     sys.stdout.write(_rendered(report, options))
-    if report.exit_code == 3 and options.format == "text":
+    if report.exit_code == 3 and options.format == "text" and not any(source.sglang_lines for source in report.sources):
         print("Nothing here is an SGLang log. `sglang-watchdog doctor` finds the logs of running servers.", file=sys.stderr)
     return report.exit_code
 

@@ -15,7 +15,8 @@ def parser() -> argparse.ArgumentParser:
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (("check", "every fault at once, with file, line and column"), ("show", "what is in force, and who set it")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--config", type=Path, action="append", default=[], metavar="F", help=f"default {DEFAULT} and its conf.d")
+        command.add_argument("files", nargs="*", type=Path, metavar="FILE", help=f"default {DEFAULT} and its conf.d; later ones win")
+        command.add_argument("--config", type=Path, action="append", default=[], metavar="F", help="the same, as for run")
         command.add_argument("--format", choices=("text", "json"), default="text")
     commands.add_parser("schema", help="JSON Schema, for editors")
     token = commands.add_parser("token", help="a new API token: the secret to stderr, its entry for the configuration to stdout")
@@ -46,7 +47,7 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     from ..config.layers import configure
     from ..config.show import show_json, show_text
 
-    files = files_of(options.config)
+    files = files_of([*options.files, *options.config])
     configuration = configure(files, os.environ)
     if configuration.faults:
         print(render_all(configuration.faults), file=sys.stderr)

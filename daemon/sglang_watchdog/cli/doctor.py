@@ -13,7 +13,8 @@ from typing import Any
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="sglang-watchdog doctor", description="What can be seen from here: servers, logs, journal, GPUs, port; and how to mend what cannot."
+        prog="sglang-watchdog doctor", description="What can be seen from here: servers, logs, journal, GPUs, port; and how to mend what cannot.",
+        epilog="Exit codes: 0 all can be seen, 1 something cannot (✗).",
     )
     p.add_argument("--format", choices=("text", "json"), default="text")
     p.add_argument("--port", type=int, default=17853)
@@ -33,7 +34,7 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
         print(json.dumps(report, indent=1, default=str))
     else:
         _print(report)
-    return 0
+    return 1 if any(row["state"] != "ok" for rows in report.values() for row in rows) else 0
 
 
 def _installation() -> list[dict[str, str]]:
@@ -42,8 +43,8 @@ def _installation() -> list[dict[str, str]]:
     from .main import version
 
     loaded = load()
-    engine = type(compile_patterns(loaded.library)).__name__
-    rows = [_good(f"sglang-watchdog {version()}, Python {sys.version.split()[0]}, {len(loaded.library.signatures)} signatures, {engine}")]
+    engine = compile_patterns(loaded.library).search.name
+    rows = [_good(f"sglang-watchdog {version()}, Python {sys.version.split()[0]}, {len(loaded.library.signatures)} signatures, searched by {engine}")]
     return rows + [_bad(fault.render().splitlines()[0], "mend or remove that file") for fault in loaded.errors[:5]]
 
 
@@ -59,7 +60,8 @@ def _servers() -> list[dict[str, str]]:
                      "start one, run as its user, or name its log: sglang-watchdog run LOG")]  # fmt: skip
     rows = []
     for one in found:
-        for output in one.outputs:
+        # Standard output and error mostly go to one place.
+        for output in {(output.kind, output.where): output for output in reversed(one.outputs)}.values():
             text = f"{one.name} (pid {one.launcher.pid}, port {one.launcher.port}): {output.kind} {output.where or ''} {output.reason}"
             rows.append(_good(text) if output.where else _bad(text, "redirect its output to a file: … > server.log 2>&1"))
     places = [{"name": one.name, "logs": list(one.logs), "url": f"http://127.0.0.1:{one.launcher.port}"} for one in found]
@@ -97,7 +99,8 @@ async def _gpus() -> list[dict[str, str]]:
 
     status = await look_once()
     if not status.is_up:
-        return [_bad(f"NVML: {status.state}: {status.reason}", advice(status.state) or "findings from the log alone are not affected")]
+        reason = status.reason if status.reason.startswith(status.state) else f"{status.state}: {status.reason}"
+        return [_bad(f"NVML: {reason}", advice(status.state) or "findings from the log alone are not affected")]
     rows = [_good(f"NVML {status.nvml}, driver {status.driver}, CUDA {status.cuda}")]
     for gpu in status.gpus:
         rows.append(_good(f"GPU {getattr(gpu, 'index', '?')}: {getattr(gpu, 'name', '')}"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 DEFAULT_URL = "http://127.0.0.1:17853"
+_NOTHING_READ = 3
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +32,8 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     from ..library.load import load
 
     loaded = load()
-    found = [] if options.log is None else _from_log(options)
+    report = None if options.log is None else _report(options)
+    found = list(report.document()["findings"]) if report is not None else []
     signature = next((f for f in loaded.files if f.body.id == options.what), None)
     findings = [f for f in found if options.what in (f["id"], f["signature"], f["topic"])]
     if signature is None and not findings:
@@ -50,16 +52,15 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
         signature = next((f for f in loaded.files if f.body.id == findings[0]["signature"]), None)
     if signature is not None:
         _signature(signature)
-    if options.log is not None and not findings:
-        _coverage(options)
-    return 0
+    if report is None:
+        return 0
+    if not findings and report.sources:
+        _coverage(report.document()["coverage"], options.what)
+    return _NOTHING_READ if report.exit_code == _NOTHING_READ else 0
 
 
-def _from_log(options: argparse.Namespace) -> list[dict[str, Any]]:
-    return list(_report(options)["findings"])
-
-
-def _report(options: argparse.Namespace) -> dict[str, Any]:
+def _report(options: argparse.Namespace) -> Any:
+    """The judged log, said once what could not be read of it."""
     from ..offline.check import Request, UsageError, run_check
     from ..triage.findings import flag_judge
     from .main import version
@@ -71,7 +72,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(2) from None
     for message in report.messages:
         print(message, file=sys.stderr)
-    return dict(report.document())
+    return report
 
 
 def _from_daemon(url: str, what: str) -> list[dict[str, Any]]:
@@ -117,10 +118,10 @@ def _signature(file: Any) -> None:
     print(f"\nFile: {file.document.path}")
 
 
-def _coverage(options: argparse.Namespace) -> None:
+def _coverage(entries: list[dict[str, Any]], what: str) -> None:
     print("\nIn this log")
-    for entry in _report(options)["coverage"]:
-        if options.what in (entry["signature"], entry["topic"]):
+    for entry in entries:
+        if what in (entry["signature"], entry["topic"]):
             cure = f" To know: {entry['do']}." if entry["do"] else ""
             print(f"  {entry['signature']}: {entry['verdict']}: {entry['because']}.{cure}")
 

@@ -1,6 +1,7 @@
 """The command line: finds the command and imports only what that command needs."""
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping
 from typing import Final
@@ -25,7 +26,19 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    arguments = sys.argv[1:] if argv is None else argv
+    code = 0
+    try:
+        code = _code_of(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, less) has enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _code_of(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
         return 0 if arguments else 2
@@ -39,12 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     module = importlib.import_module(f".{COMMANDS[name][0]}", __package__)
     try:
         return int(module.main(name, arguments[1:]))
-    except BrokenPipeError:
-        # The reader (head, less) has enough. Python would complain once more when it flushes at exit.
-        sys.stderr.close()
-        return 0
-    except KeyboardInterrupt:
-        return 130
+    except SystemExit as end:  # argparse: help was printed, or the command line is wrong
+        return int(end.code or 0)
 
 
 def version() -> str:
@@ -65,7 +74,7 @@ def _help() -> str:
     lines += [
         "",
         "sglang-watchdog COMMAND --help tells more.",
-        "Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 usage, 3 no SGLang record, 4 failure, 78 bad configuration.",
+        "Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 usage, 3 no SGLang record or an unreadable log, 4 failure, 78 bad configuration.",
     ]
     return "\n".join(lines)
 

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
+from .places import valid_place
 from .shapes import Shape
 
 MASKED: Final = "masked"  # metadata of fields that `config show` masks
@@ -69,6 +70,7 @@ def is_loopback(host: str) -> bool:
 
 Zone = Annotated[str, AfterValidator(valid_zone)]
 Texts = Annotated[list[str], BeforeValidator(listed)]
+Places = Annotated[list[Annotated[str, AfterValidator(valid_place)]], BeforeValidator(listed)]
 
 
 class LoadThresholds(Shape):
@@ -94,7 +96,7 @@ class Server(Shape):
     """One SGLang server. `logs`: paths, globs, journal:UNIT, docker:NAME or cri:POD."""
 
     name: Name
-    logs: Texts = []
+    logs: Places = []
     timezone: Zone | None = Field(default=None, description="Of the log's stamps; default: inferred")
     gpus: Annotated[list[int | str], BeforeValidator(listed)] = Field(default=[], description="Indices or UUIDs")
     url: str | None = Field(default=None, description="The server's own address, for probes")
@@ -160,6 +162,14 @@ class Auth(Shape):
 class Tls(Shape):
     cert: str
     key: str
+
+
+class Tail(Shape):
+    """How log files are followed."""
+
+    wake: Literal["inotify", "poll"] = Field(
+        default="inotify", description="poll looks four times a second: for file systems whose inotify does not tell of every change"
+    )
 
 
 class Retention(Shape):
@@ -265,6 +275,7 @@ class Settings(Shape):
     signatures: Signatures = Signatures()
     notify: list[Notify] = []
     clock: Literal["wall", "log"] = "wall"
+    tail: Tail = Tail()
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Of the daemon's own log")
 
     @field_validator("listen")

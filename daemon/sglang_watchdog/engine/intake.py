@@ -168,7 +168,11 @@ class Intake:
         run = self.state.run
         if run is None:
             return []
-        facts: dict[str, Json] = {f"run.{seen.role}_state": seen.state, f"run.{seen.role}_state_since_s": seen.at_s}
+        facts: dict[str, Json] = {}
+        state = run.on_process(seen.role, seen.pid, seen.state)
+        known = run.facts.get(f"run.{seen.role}_state")
+        if known is None or known.value != state:
+            facts = {f"run.{seen.role}_state": state, f"run.{seen.role}_state_since_s": seen.at_s}
         if seen.port_open is not None:
             facts["run.port_open"] = seen.port_open
         news = [run.learn(FactEvidence(name=name, value=value, source=seen.source)) for name, value in facts.items()]

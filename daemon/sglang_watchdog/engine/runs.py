@@ -31,6 +31,8 @@ RANK_PHASE: Final[Mapping[str, Phase]] = {
 # Lines after which the server is busy with itself: READY waits until they are 10 s old.
 BUSY: Final = frozenset(RANK_PHASE) | {"jit", "autotune-begin", "autotune-end"}
 
+_WORST_FIRST: Final = ("gone", "zombie", "stopped", "disk-sleep")
+
 _CRASH: Final = ("exception", "sigquit", "child-died")
 NEXT_PHASE: Final[Mapping[tuple[Phase, str], Phase]] = {
     **{(phase, "ready"): Phase.READY for phase in START_ORDER},
@@ -73,6 +75,7 @@ class RunState:
     first_line: LineEvidence | None = None
     last_line_s: float | None = None
     nodes: set[str] = field(default_factory=set)
+    processes: dict[tuple[str, int], str] = field(default_factory=dict)  # (role, pid): state as last seen
     version: int = 0  # rises with every fact, so that contexts are rebuilt only then
 
     # --- what is known --------------------------------------------------------------------------------------------
@@ -127,6 +130,14 @@ class RunState:
         if self.phase is Phase.CRASHED:
             return "crash"
         return "clean" if self.phase in (Phase.STOPPED, Phase.STOPPING) else "unclean"
+
+    def on_process(self, role: str, pid: int, state: str) -> str:
+        """Note the state of one process; returns the worst of its role: one scheduler that runs does not excuse one that is dead."""
+        if role == "launcher" and (role, pid) not in self.processes:
+            self.processes.clear()  # another launcher: the children of the one before are its own end's business
+        self.processes[role, pid] = state
+        states = {each for (other, _), each in self.processes.items() if other == role}
+        return next((each for each in _WORST_FIRST if each in states), state)
 
     # --- milestones ------------------------------------------------------------------------------------------------
 

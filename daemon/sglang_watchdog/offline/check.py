@@ -10,6 +10,7 @@ from typing import Final
 from ..engine.settings import EngineSettings, FlagJudge
 from ..library.load import Loaded, load
 from ..model.finding import Coverage, Finding, Run
+from ..model.observation import GpuEvent, Sample
 from ..model.signature import Library
 from ..model.words import Severity
 from ..parse.zone import UnknownZone, Zone
@@ -94,6 +95,7 @@ def run_check(
     """
     began = time.monotonic()
     inputs, messages = open_inputs(request.logs)
+    is_whole = not messages
     loaded = load(request.signatures)
     messages += [fault.render() for fault in loaded.errors]
     samples = _samples(request.telemetry, messages)
@@ -102,7 +104,8 @@ def run_check(
     judged = judge(
         inputs, loaded.library, zone=zone, samples=samples, settings=settings, until_s=_until(request, inputs, zone), on_bytes=on_bytes
     )
-    messages += [source.fault for source in judged.sources if source.fault]
+    torn = [source.fault for source in judged.sources if source.fault]
+    messages += torn
     messages += [f"signature {name}: {count} faults while judging" for name, count in sorted(judged.engine.faults.items())]
     snapshot = judged.engine.snapshot()
     return Report(
@@ -114,7 +117,7 @@ def run_check(
         findings=snapshot.findings,
         coverage=tuple(judged.engine.coverage()),
         messages=tuple(messages),
-        exit_code=_exit_code(request, loaded, snapshot.findings, readable=judged.sglang_lines > 0),
+        exit_code=_exit_code(request, loaded, snapshot.findings, readable=judged.sglang_lines > 0 and is_whole and not torn),
         seconds=time.monotonic() - began,
         topics=tuple(loaded.library.topics),
     )
@@ -133,10 +136,15 @@ def _exit_code(request: Request, loaded: Loaded, findings: tuple[Finding, ...], 
 def _samples(path: Path | None, messages: list[str]) -> list[TelemetryObservation] | None:
     if path is None:
         return None
+    recording = Recording(path, on_bad=messages.append)
     try:
-        return list(Recording(path, on_bad=messages.append))
+        samples = list(recording)
     except OSError as error:
         raise UsageError(f"--telemetry {path}: {error.strerror or error}") from None
+    if not any(isinstance(one, Sample | GpuEvent) for one in samples):
+        why = recording.errors[0] if recording.errors else "the file is empty" if not recording.lines else "no line of it is a sample"
+        raise UsageError(f"--telemetry {path}: holds no sample ({why}); `sglang-watchdog run --record FILE` writes such files")
+    return samples
 
 
 def _zone(request: Request, inputs: list[Input], samples: list[TelemetryObservation] | None) -> tuple[Zone, str]:

@@ -13,6 +13,7 @@ from ..model.finding import Change
 from ..model.observation import Gap, Observation, Opened, Tally
 from ..model.signature import Library
 from ..parse.zone import Zone
+from ..scan.patterns import PatternSet, compile_patterns
 from ..scan.scanner import Scanner
 from ..sources.telemetry_recording import TelemetryObservation
 from .inputs import Input, Unreadable, blocks
@@ -54,12 +55,16 @@ def judge(
     server: str = "sglang",
     until_s: float | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    patterns: PatternSet | None = None,
 ) -> Judged:
-    """Feed all inputs and samples as one server and judge them to the newest stamp (or `until_s`)."""
+    """Feed all inputs and samples as one server and judge them to the newest stamp (or `until_s`). `patterns` are the library's, where
+    they are compiled already."""
+    compiled = patterns if patterns is not None else compile_patterns(library)
     engine = Engine(library, server=server, settings=settings)
     reports = [SourceReport(one.name) for one in inputs]
     streams = [
-        _stream(_log(one, report, library, zone, on_bytes), index) for index, (one, report) in enumerate(zip(inputs, reports, strict=True))
+        _stream(_log(one, report, Scanner(library, one.name, zone=zone, patterns=compiled), on_bytes), index)
+        for index, (one, report) in enumerate(zip(inputs, reports, strict=True))
     ]
     if samples is not None:
         streams.append(_stream(iter(samples), len(streams)))
@@ -107,8 +112,7 @@ def _source_of(observation: Observation) -> str:
     return position.source if position is not None else str(getattr(observation, "source", ""))
 
 
-def _log(one: Input, report: SourceReport, library: Library, zone: Zone, on_bytes: Callable[[int], None] | None) -> Iterator[Observation]:
-    scanner = Scanner(library, one.name, zone=zone)
+def _log(one: Input, report: SourceReport, scanner: Scanner, on_bytes: Callable[[int], None] | None) -> Iterator[Observation]:
     try:
         for block in blocks(one):
             for observation in scanner.feed(block.data, offset=block.offset, line=block.line):

@@ -27,7 +27,7 @@ def infer(inputs: Iterable[Input], samples: list[TelemetryObservation] | None) -
         if zone is not None:
             return zone, "telemetry"
     if mtime_s is not None:
-        zone = _by_mtime(last, mtime_s)
+        zone = _by_mtime(last, mtime_s, machine)
         if zone is not None:
             return zone, "file time"
     return machine, "machine"
@@ -54,11 +54,11 @@ def _by_telemetry(first: datetime, last: datetime, samples: list[TelemetryObserv
     return _fixed(best)
 
 
-def _by_mtime(last: datetime, mtime_s: float) -> Zone | None:
+def _by_mtime(last: datetime, mtime_s: float, machine: Zone) -> Zone | None:
     """A log is last written at its newest stamp: a difference of whole hours is the zone, anything else says nothing."""
     ahead = last.replace(tzinfo=UTC).timestamp() - mtime_s
     hours = round(ahead / _HOUR_S)
-    if hours == 0 or abs(hours) > 14 or abs(ahead - hours * _HOUR_S) > _MTIME_SLACK_S:
+    if timedelta(hours=hours) == machine.info.utcoffset(last) or abs(hours) > 14 or abs(ahead - hours * _HOUR_S) > _MTIME_SLACK_S:
         return None
     return _fixed(hours * _HOUR_S)
 

@@ -67,15 +67,15 @@ class Zone:
         return replace(self, day=day)
 
 
-def measured(stamp_s: float, true_s: float) -> Zone | None:
+def measured(stamp_s: float, true_s: float, *, within_s: float = 300) -> Zone | None:
     """Return the zone that explains why a stamp read as UTC gives `stamp_s` for a line known to be of `true_s`.
 
-    None if no offset of whole quarters of an hour does within five minutes: then the times have nothing to do with
+    None if no offset of whole quarters of an hour does within `within_s`: then the times have nothing to do with
     each other.
     """
     quarters = round((stamp_s - true_s) / _QUARTER_S)
     off_s = quarters * _QUARTER_S
-    if abs(off_s) > _FARTHEST_S or abs(stamp_s - true_s - off_s) > 300:
+    if abs(off_s) > _FARTHEST_S or abs(stamp_s - true_s - off_s) > within_s:
         return None
     sign = "-" if off_s < 0 else "+"
     hours, minutes = divmod(abs(off_s) // 60, 60)

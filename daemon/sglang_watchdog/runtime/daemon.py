@@ -251,7 +251,7 @@ class Daemon:
 
     def _open_watches(self) -> None:
         known = {name: resume_from_json(value) for name, value in self.ledger.positions().items()}
-        hints = Hints()
+        hints = Hints() if self.plan.wake == "inotify" else None
         for server in self.plan.servers:
             feeds = log_feeds(server, known, hints)
             self._feeds |= {feed.name: feed for feed in feeds}

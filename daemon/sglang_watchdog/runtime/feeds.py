@@ -52,7 +52,7 @@ class GpuFeed(Protocol):
     async def run(self, put: Put) -> None: ...
 
 
-def log_feeds(server: ServerPlan, known: Mapping[str, ResumeAt], hints: Hints) -> list[Feed]:
+def log_feeds(server: ServerPlan, known: Mapping[str, ResumeAt], hints: Hints | None) -> list[Feed]:
     """The feeds of a server's logs, each taken up where its current run began. Raises BadPlace."""
     positions = {name: at.position for name, at in known.items() if at.position is not None}
     feeds = []

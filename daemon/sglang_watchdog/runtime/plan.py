@@ -57,6 +57,7 @@ class Plan:
     metrics_open: bool = True
     tls: tuple[str, str] | None = None  # certificate and key
     clock: str = "wall"
+    wake: str = "inotify"  # or poll
     state_dir: Path | None = None  # None: in memory
     retention: Retention = field(default_factory=Retention)
     signatures: SignaturePlan = field(default_factory=SignaturePlan)

@@ -39,6 +39,7 @@ def plan_of(settings: Settings, *, port_may_move: bool = False, servers: tuple[S
         metrics_open=settings.auth.metrics_open or not settings.needs_token,
         tls=(settings.tls.cert, settings.tls.key) if settings.tls else None,
         clock=settings.clock,
+        wake=settings.tail.wake,
         state_dir=None if settings.state_dir == "none" else Path(settings.state_dir),
         retention=Retention(age_s=settings.retention.days * 86_400.0, size_bytes=int(settings.retention.max_mb * 1024 * 1024)),
         signatures=SignaturePlan(

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ..config.about import version
 from ..config.faults import render_all
 from ..config.layers import configuration_files, configure
+from ..config.places import scheme_of
 from ..config.settings import Settings
 from ..engine.settings import FlagJudge
 from ..model.signature import Library
@@ -19,7 +20,7 @@ from ..parse.zone import UnknownZone, Zone
 from ..sinks.ledger_reads import FindingFilter
 from ..sinks.web.security import OpenBindRefused
 from ..sinks.web.tokens import TokenScope, TokenStore, make
-from ..sources.places import SCHEMES, BadPlace
+from ..sources.places import BadPlace
 from . import logging
 from .daemon import Daemon, PortTakenError
 from .discovery import discover
@@ -143,7 +144,7 @@ def _state_dir(options: argparse.Namespace, *, named: bool) -> str | None:
 def _servers(options: argparse.Namespace, settings: Settings) -> tuple[ServerPlan, ...]:
     """The logs of the command line as one server; without any, the servers that run here."""
     if options.logs:
-        places = [where if where == "-" or where.split(":", 1)[0] in SCHEMES else str(Path(where).absolute()) for where in options.logs]
+        places = [where if where == "-" or scheme_of(where) else str(Path(where).absolute()) for where in options.logs]
         return (ServerPlan(name="sglang", logs=log_plans("sglang", places, alone=True), zone=_zone(options.timezone)),)
     if settings.servers:
         return ()

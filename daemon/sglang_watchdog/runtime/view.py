@@ -34,7 +34,7 @@ def source_statuses(watches: Mapping[str, ServerWatch], feeds: Mapping[str, Feed
                     why=status.why_not,
                     do=status.do,
                     path=status.path,
-                    timezone=watch.zone_text,
+                    timezone=log.zone.text,
                     lines=log.lines,
                     bytes=log.bytes,
                     sglang_lines=log.sglang_lines,

@@ -18,6 +18,7 @@ from ..sources.block import Block
 from ..sources.position import SourcePosition, UnknownPosition, position_from_json
 from .clock import LogClock, WallClock
 from .plan import ServerPlan
+from .zones import ZoneWatch
 
 _REMEMBERED_BLOCKS = 256
 _RUN_AGAIN_S = 600.0  # how often the load of a run that goes on is written down; each time is an entry of the ledger
@@ -50,6 +51,7 @@ class _Log:
     """One log while it is read."""
 
     scanner: Scanner
+    zone: ZoneWatch
     skip_before_line: int = 0  # in the first generation only
     generation: int | None = None
     blocks: deque[tuple[int, int, SourcePosition | None]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BLOCKS))
@@ -83,6 +85,7 @@ class ServerWatch:
         self.zone = zone
         self.engine = Engine(library, server=plan.name, settings=plan.engine)
         self._clock = clock
+        self._watches_zones = isinstance(clock, WallClock)  # a replay's file is written at another time than its stamps say
         self._library, self._patterns = library, patterns
         self.logs: dict[str, _Log] = {}
         for name, resume in sources.items():
@@ -96,7 +99,11 @@ class ServerWatch:
 
     def add_log(self, name: str, resume: ResumeAt, patterns: PatternSet) -> None:
         """Take up a log; the engine waits for it from now on."""
-        self.logs[name] = _Log(Scanner(self._library, name, zone=self.zone, patterns=patterns), resume.line, resume=resume)
+        zone = ZoneWatch(self.zone, how="configured" if self.plan.zone is not None else "machine")
+        path = next((one.where for one in self.plan.logs if one.name == name), "")
+        if path.startswith("/") and self._watches_zones:
+            zone.look(path)
+        self.logs[name] = _Log(Scanner(self._library, name, zone=zone.zone, patterns=patterns), zone, resume.line, resume=resume)
         self.engine.announce(name)
 
     def on_block(self, block: Block, wall_s: float) -> list[Change]:
@@ -109,8 +116,12 @@ class ServerWatch:
             log.generation = block.generation
         elif block.generation != log.generation:
             log.generation, log.skip_before_line = block.generation, 0
+        if self._watches_zones and not log.scanner.zone.certain and log.zone.see(block):
+            log.scanner.zone = log.zone.zone
         log.blocks.append((block.generation, block.line, block.before))
         observations = log.scanner.feed(block.data, offset=block.offset, line=block.line)
+        if log.scanner.zone is not log.zone.zone:
+            log.zone.measured_by(log.scanner.zone)
         if block.was_cut:
             observations += log.scanner.finish()
         changes: list[Change] = []
@@ -169,11 +180,6 @@ class ServerWatch:
         if at_s is not None and not isinstance(observation, Watermark):
             self._clock.newest(at_s, wall_s)
         return self.engine.feed(observation) + self._note_run()
-
-    @property
-    def zone_text(self) -> str:
-        """The zone of the stamps, with how it is known."""
-        return self.zone.name + ("" if self.zone.certain else " (assumed)")
 
     def reload(self, library: Library, patterns: PatternSet) -> list[Change]:
         """Judge with a new library from here on; what scanners carry from line to line stays."""

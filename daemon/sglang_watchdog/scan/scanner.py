@@ -54,8 +54,12 @@ class Scanner:
 
     @property
     def zone(self) -> Zone:
-        """The zone in use; a guess is corrected from the times of a framing."""
+        """The zone in use; a guess is corrected from the times of a framing, or by whoever knows better."""
         return self._stamps.zone
+
+    @zone.setter
+    def zone(self, zone: Zone) -> None:
+        self._stamps.zone = zone
 
     @property
     def format(self) -> str:

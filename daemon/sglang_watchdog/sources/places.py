@@ -1,8 +1,9 @@
 """Opens the source for a place as the configuration names it."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from ..config.places import scheme_of
 from ..model.observation import Gap, Opened, Watermark
 from .block import Block, Moved
 from .container import ContainerUnknown, docker_log, pod_log_pattern
@@ -16,8 +17,6 @@ from .status import SourceStatus
 from .stdin import StdinSource
 
 ByteEvent: TypeAlias = Block | Moved | Gap | Opened | Watermark
-
-SCHEMES: Final = ("journal", "docker", "cri", "kmsg")
 
 
 class ByteSource(Protocol):
@@ -52,12 +51,12 @@ def open_place(name: str, where: str, *, known: Mapping[str, SourcePosition] | N
     Raises:
         BadPlace: with the forms that are understood.
     """
-    scheme, colon, rest = where.partition(":")
+    scheme, rest = scheme_of(where), where.partition(":")[2]
     known = known or {}
     resume = known.get(name)
     if where == "-":
         return StdinSource(name)
-    if not colon or scheme not in SCHEMES:
+    if not scheme:
         return _files(name, where, known, hints)
     if scheme == "kmsg":
         return KernelSource(name, resume=resume if isinstance(resume, KernelPosition | JournalPosition) else None)

@@ -130,6 +130,8 @@ class ProcessTable:
             state = procfs.read_state(pid, self.root)
             if state is None or pid in self.members or not self._is_ours(pid, state):
                 continue
+            if title.role == "scheduler" and titled.get(state.parent) == title:
+                continue  # a helper that it forked and that still shows its title: its end is nobody's death
             member = self.members[pid] = _Member(title, state.started)
             events += self._seen(pid, member, state, now_s)
         return events

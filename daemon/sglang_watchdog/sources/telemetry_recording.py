@@ -7,6 +7,7 @@ iterator) and by the live `replay:` source. What a recording does not hold stays
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final, TypeAlias, cast
@@ -294,7 +295,7 @@ class Recording:
                     if observation is not None:
                         newest_s = getattr(observation, "at_s", newest_s)
                         yield observation
-            except (EOFError, gzip.BadGzipFile, OSError) as error:
+            except (EOFError, OSError, zlib.error) as error:
                 self._bad(f"{self.path}:{self.lines + 1}: unreadable from here on ({error}); was the copy cut short?")
                 yield Gap(source=self.source, from_s=newest_s, to_s=None, reason=f"unreadable: {error}")
 
