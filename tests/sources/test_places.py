@@ -124,7 +124,18 @@ def test_a_container_that_is_missing_shows_in_the_status(tmp_path: Path) -> None
     source = TailSource("srv", lambda: docker_log("sglang", str(tmp_path)))
     source.tail.step(1.0)
 
-    assert source.status().why_not == f"docker:sglang: {tmp_path}/containers: No such file or directory"
+    status = source.status()
+    assert status.why_not.startswith(f"docker:sglang: {tmp_path}/containers: No such file or directory; run as root")
+    assert not status.is_late, "no folder of docker's is not a container that is yet to come"
+
+
+def test_a_container_that_is_not_there_yet_is_late(tmp_path: Path) -> None:
+    (tmp_path / "containers").mkdir()
+    source = TailSource("srv", lambda: docker_log("sglang", str(tmp_path)))
+    source.tail.step(1.0)
+
+    assert source.status().is_late
+    assert "no container of this name" in source.status().why_not
 
 
 def test_pod_logs_are_a_pattern() -> None:

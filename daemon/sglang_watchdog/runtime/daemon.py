@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from ..model.observation import Gap, GpuEvent, Observation, Opened, Sample, Wate
 from ..model.signature import Library
 from ..scan.patterns import PatternSet, compile_patterns
 from ..sinks.ledger import Ledger
+from ..sinks.ledger_writes import Recorded
 from ..sinks.metrics import BoardCollector, Health
 from ..sinks.notify.build import notifier, outbox_channels
 from ..sinks.state import Board, RankLoad, Reload
@@ -36,6 +37,8 @@ from ..sources.telemetry_writer import RecordingWriter
 from .clock import LogClock, WallClock
 from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed
 from .plan import Plan, ServerPlan
+from .pulse import Pulse
+from .sight import Sight, unready
 from .supervise import supervised
 from .systemd import Notifier
 from .view import source_statuses
@@ -44,6 +47,7 @@ from .watch import ResumeAt, ServerWatch, resume_from_json
 QUEUE: Final = 512  # events; when it is full the sources wait, and the log is the buffer
 _TOGETHER: Final = 64  # events judged before one commit
 _HOUSEKEEPING_S: Final = 1.0
+_FIRST_LOOK_S: Final = 0.2
 _COVERAGE_EVERY: Final = 5
 _UPDATES_EVERY: Final = 10
 _FORGET_AFTER: Final = 600  # longer than the longest hold and window of the library: what still holds has been found again
@@ -72,14 +76,14 @@ class Daemon:
         *,
         tokens: TokenStore,
         say: Callable[[str], None] = lambda _: None,
-        on_changes: Callable[[list[Change]], None] | None = None,
+        on_news: Callable[[Sequence[Recorded]], None] | None = None,
         flags: Callable[[Library], FlagJudge] | None = None,
     ) -> None:
         self.plan = plan
         self._version = version
         self._tokens = tokens
         self._say = say
-        self._on_changes = on_changes
+        self._on_news = on_news  # called from the ledger's thread
         self._flags = flags
         self._loaded: Loaded = self._load()
         self.library: Library = self._loaded.library
@@ -105,11 +109,23 @@ class Daemon:
         self._is_settled = True
         self._loop: asyncio.AbstractEventLoop | None = None
         self._positions: dict[str, Any] = {}
+        self._pulse = Pulse()
+        self._sight = Sight()
+        self._tasks = 0
         self.port = plan.port
+        self._say_left_out(self._loaded)
 
     def _load(self) -> Loaded:
         wanted = self.plan.signatures
         return load(wanted.folders, disable=wanted.disable, override=wanted.override)
+
+    def _say_left_out(self, loaded: Loaded) -> None:
+        """At a start a faulty signature is left out; a reload with one would be refused."""
+        for fault in loaded.errors:
+            log.error("signature left out", part=fault.where, fault=fault.render())
+        if loaded.errors:
+            first = loaded.errors[0].render().splitlines()[0]
+            self.board.set_reload(Reload(was_successful=False, at_s=time.time(), error=f"{len(loaded.errors)} faults, left out at the start; {first}"))
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -132,7 +148,6 @@ class Daemon:
                 tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
-            self.board.set_ready("")
             server.start()
             self._say(f"{'https' if self.plan.tls else 'http'}://{self.plan.host}:{self.port}/")
             if self._notifier is not None:
@@ -225,7 +240,10 @@ class Daemon:
     def _health(self) -> Health:
         told = self._notifier.health() if self._notifier is not None else None
         size = _size(_ledger_path(self.plan))
-        return Health(ledger_bytes=size, ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog, notifications=told)
+        return Health(
+            ledger_bytes=size, ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog, notifications=told,
+            tasks=self._tasks,
+        )  # fmt: skip
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
@@ -253,7 +271,7 @@ class Daemon:
             async for event in feed.events():
                 await self._inbox.put(Item(feed.server, feed.name, event))
 
-        await supervised(f"source {feed.name}", once, lambda why: self._inbox_gap(feed.name, feed.server, why))
+        await self._keep_up(f"source {feed.name}", once, lambda: feed.source.turned_s, lambda why: self._inbox_gap(feed.name, feed.server, why))
 
     async def _watch_processes(self, server: ServerPlan, *, is_only: bool) -> None:
         """A killed server prints nothing: its processes tell."""
@@ -264,13 +282,21 @@ class Daemon:
                 if not isinstance(event, Watermark):
                     await self._inbox.put(Item(server.name, source.name, event))
 
-        await supervised(source.name, once, lambda _: None)
+        await self._keep_up(source.name, once, lambda: source.turned_s, lambda _: None)
+
+    async def _keep_up(
+        self, name: str, once: Callable[[], Awaitable[None]], turned_s: Callable[[], float], failed: Callable[[str], None]
+    ) -> None:
+        """Run a source under supervision, with its pulse."""
+        self._pulse.follow(name, turned_s)
+        await supervised(name, once, failed, lambda: self._pulse.beat(name))
+        self._pulse.end(name)
 
     async def _sample(self, feed: GpuFeed) -> None:
         async def put(observation: Observation) -> None:
             await self._inbox.put(Item(None, "gpus", observation))
 
-        await supervised("gpus", lambda: feed.run(put), lambda why: self._inbox_gap("gpus", None, why))
+        await self._keep_up("gpus", lambda: feed.run(put), lambda: feed.turned_s, lambda why: self._inbox_gap("gpus", None, why))
 
     def _inbox_gap(self, source: str, server: str | None, why: str) -> None:
         gap = Gap(source=source, from_s=None, to_s=None, reason=f"failed: {why}")
@@ -323,8 +349,6 @@ class Daemon:
     def _record(self, changes: list[Change]) -> None:
         for change in changes:
             self.board.apply(change)
-        if changes and self._on_changes is not None:
-            self._on_changes(changes)
         positions = {name: value for watch in self.watches.values() for name, value in watch.positions().items()}
         moved = {name: value for name, value in positions.items() if self._positions.get(name) != value}
         if changes or moved:
@@ -341,6 +365,8 @@ class Daemon:
     def _committed(self, recorded: Any) -> None:
         if not recorded:
             return
+        if self._on_news is not None:
+            self._on_news(recorded)
         if self._notifier is not None:
             self._notifier.wake()
         if self._loop is not None and not self._loop.is_closed():
@@ -357,7 +383,7 @@ class Daemon:
     async def _housekeeping(self, notifier: Notifier) -> None:
         beats, taken = 0, -1
         while True:
-            await asyncio.sleep(_HOUSEKEEPING_S)
+            await asyncio.sleep(_HOUSEKEEPING_S if beats else _FIRST_LOOK_S)
             beats += 1
             self._settle()
             if beats % _UPDATES_EVERY == 0:
@@ -373,12 +399,23 @@ class Daemon:
                 if beats % _COVERAGE_EVERY == 1:
                     self.board.set_coverage(name, watch.engine.coverage_of_newest())
                 await asyncio.sleep(0)
-            self.board.set_sources(source_statuses(self.watches, self._feeds, self._gpu_feed))
-            self.board.set_nvml(is_up=self._gpu_feed.is_up if self._gpu_feed is not None else None)
-            if notifier.watchdog_s is not None and (self._taken != taken or self._inbox.empty()):
-                # A stuck consumer leaves the queue full and the count still: then no ping.
+            self._look()
+            # A stuck consumer leaves events waiting and the count still: then no ping. While the queue is full the sources wait for it.
+            hanging = self._pulse.hanging() if not self._inbox.full() else []
+            if hanging:
+                log.error("part hangs", part=hanging[0], parts=hanging, do="the service manager starts the daemon again if WatchdogSec= is set")
+            elif notifier.watchdog_s is not None and (self._taken != taken or self._inbox.empty()):
                 notifier.alive(f"{self._taken} events judged, {self._inbox.qsize()} waiting")
             taken = self._taken
+
+    def _look(self) -> None:
+        """Show how sources and GPUs are doing, and whether all that should be read is."""
+        sources = source_statuses(self.watches, self._feeds, self._gpu_feed)
+        self.board.set_sources(sources)
+        self.board.set_ready(unready(sources))
+        self.board.set_nvml(is_up=self._gpu_feed.is_up if self._gpu_feed is not None else None)
+        self._sight.look(sources)
+        self._tasks = len(asyncio.all_tasks())
 
     def _settle(self) -> None:
         if self.plan.clock == "log" and not self._is_settled and self._inbox.empty():
@@ -442,5 +479,3 @@ def _size(ledger: Path | None) -> int:
 def _ledger_path(plan: Plan) -> Path | None:
     return plan.state_dir / "ledger.sqlite3" if plan.state_dir is not None else None
 
-
-__all__ = ["AsyncIterator", "Daemon", "PortTakenError"]

@@ -1,5 +1,6 @@
 """Opens what a plan names: each log as a feed of blocks, and the GPUs as a feed of samples."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from ..model.observation import Observation
 from ..sources.globs import GlobSource
 from ..sources.hints import Hints
 from ..sources.nvml_sampler import NvmlSampler
+from ..sources.nvml_status import advice
 from ..sources.places import ByteSource, open_place
 from ..sources.process import Launcher, ProcessSource, ProcessTable
+from ..sources.status import NOT_STARTED
 from ..sources.telemetry_replay import TelemetryReplay
 from .plan import Plan, ServerPlan
 from .watch import ResumeAt
@@ -36,10 +39,16 @@ class Feed:
 class GpuFeed(Protocol):
     """Samples of all GPUs of the node."""
 
+    kind: str
+
     @property
     def is_up(self) -> bool: ...
     @property
     def why(self) -> str: ...
+    @property
+    def do(self) -> str: ...
+    @property
+    def turned_s(self) -> float: ...
     async def run(self, put: Put) -> None: ...
 
 
@@ -82,8 +91,11 @@ def gpu_feed(plan: Plan) -> GpuFeed | None:
 class _NvmlFeed:
     """The sampler of this machine; without a driver it says so once and goes on asking."""
 
+    kind = "nvml"
+
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
+        self._made_s = time.monotonic()
         self.sampler: NvmlSampler | None = None
 
     @property
@@ -92,7 +104,17 @@ class _NvmlFeed:
 
     @property
     def why(self) -> str:
-        return self.sampler.status.reason if self.sampler is not None else "not started"
+        if self.sampler is None or self.sampler.status.state == "starting":
+            return NOT_STARTED
+        return self.sampler.status.reason
+
+    @property
+    def do(self) -> str:
+        return advice(self.sampler.status.state) if self.sampler is not None else ""
+
+    @property
+    def turned_s(self) -> float:
+        return self.sampler.turned_s if self.sampler is not None else self._made_s
 
     async def run(self, put: Put) -> None:
         self.sampler = NvmlSampler(put, period_s=self._period_s)
@@ -100,10 +122,29 @@ class _NvmlFeed:
 
 
 class _ReplayFeed:
+    kind = "replay"
+
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_up = True
-        self.why = ""
+        self._made_s = time.monotonic()
+        self._replay: TelemetryReplay | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._replay is None or not self._replay.why_not
+
+    @property
+    def why(self) -> str:
+        return self._replay.why_not if self._replay is not None else NOT_STARTED
+
+    @property
+    def do(self) -> str:
+        return "it is read again as soon as it is there" if self.why else ""
+
+    @property
+    def turned_s(self) -> float:
+        return self._replay.turned_s if self._replay is not None else self._made_s
 
     async def run(self, put: Put) -> None:
-        await TelemetryReplay(self._path, put).run()
+        self._replay = TelemetryReplay(self._path, put)
+        await self._replay.run()

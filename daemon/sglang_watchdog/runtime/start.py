@@ -13,18 +13,21 @@ from ..config.faults import render_all
 from ..config.layers import configuration_files, configure
 from ..config.settings import Settings
 from ..engine.settings import FlagJudge
-from ..model.finding import Change, FindingChanged, LineEvidence
 from ..model.signature import Library
 from ..model.words import State
 from ..parse.zone import UnknownZone, Zone
+from ..sinks.ledger_reads import FindingFilter
 from ..sinks.web.security import OpenBindRefused
 from ..sinks.web.tokens import TokenScope, TokenStore, make
 from ..sources.places import SCHEMES, BadPlace
 from . import logging
 from .daemon import Daemon, PortTakenError
 from .discovery import discover
+from .lock import AlreadyWatched, state_lock
 from .plan import Plan, ServerPlan
 from .planning import BadPlanError, log_plans, plan_of, tokens_of
+from .preflight import refusals
+from .printing import Printer
 
 DEFAULT_CONFIG: Final = Path("/etc/sglang-watchdog/watchdog.yaml")
 
@@ -51,19 +54,37 @@ def start(options: argparse.Namespace, *, is_colour: bool, flags: Callable[[Libr
             "nothing to watch: no LOG, no servers in the configuration, and no SGLang server was found on this machine; "
             "`sglang-watchdog doctor` says what was looked for"
         )
+    if faults := refusals(plan):
+        raise BadConfiguration("\n".join(faults))
     own = None
     if not tokens and not settings.needs_token:
         own, token = make("local", [TokenScope.WRITE])
         tokens = [token]
-    daemon_options: dict[str, Any] = {"on_changes": printer(is_colour) if options.print_findings else None, "flags": flags}
+    printer = Printer(is_colour=is_colour) if options.print_findings else None
     try:
-        daemon = Daemon(plan, version(), tokens=TokenStore(tokens), say=_sayer(plan, own), **daemon_options)
-        asyncio.run(daemon.run())
+        with state_lock(plan.state_dir):
+            _run(plan, TokenStore(tokens), own, printer, flags)
     except (OpenBindRefused, BadPlace) as fault:
         raise BadConfiguration(str(fault)) from None
     except PortTakenError as fault:
         raise Refused(f"{fault}; choose another with --listen, or --next-free-port") from None
+    except AlreadyWatched as fault:
+        raise Refused(str(fault)) from None
     return 0
+
+
+def _run(plan: Plan, tokens: TokenStore, own: str | None, printer: Printer | None, flags: Callable[[Library], FlagJudge] | None) -> None:
+    say = _sayer(plan, own)
+
+    def started(address: str) -> None:
+        say(address)
+        if printer is not None:
+            printer.still(still)
+
+    daemon = Daemon(plan, version(), tokens=tokens, say=started, on_news=printer.news if printer is not None else None, flags=flags)
+    open_ones = FindingFilter(state=(State.FIRING.value, State.PENDING.value), server=tuple(server.name for server in plan.servers))
+    still = daemon.ledger.findings(open_ones, limit=10_000).items
+    asyncio.run(daemon.run())
 
 
 def _sayer(plan: Plan, own: str | None) -> Callable[[str], None]:
@@ -103,7 +124,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         flags["--state-dir"] = (("state_dir",), state)
     configuration = configure(files, os.environ, flags)
     if configuration.settings is None:
-        raise BadConfiguration("\n" + render_all(configuration.faults))
+        raise BadConfiguration(render_all(configuration.faults))
     return configuration.settings
 
 
@@ -124,9 +145,10 @@ def _servers(options: argparse.Namespace, settings: Settings) -> tuple[ServerPla
         return (ServerPlan(name="sglang", logs=log_plans("sglang", places, alone=True), zone=_zone(options.timezone)),)
     if settings.servers:
         return ()
-    return discover()
-
-
+    try:
+        return discover()
+    except OSError as error:
+        raise Refused(f"the processes of this machine cannot be listed ({error}); mount /proc, or name the log: sglang-watchdog run LOG") from None
 
 
 
@@ -137,34 +159,3 @@ def _zone(text: str | None) -> Zone | None:
         return Zone.named(text)
     except UnknownZone as fault:
         raise BadConfiguration(f"--timezone: {fault}") from None
-
-
-def printer(is_colour: bool) -> Callable[[list[Change]], None]:
-    """Prints findings as they come: state, severity, title, summary, cause, the first line of evidence."""
-    codes = {"critical": "31;1", "warning": "33;1", "info": "36"}
-    titles: dict[str, str] = {}
-    explained: set[tuple[str, str]] = set()
-
-    def show(changes: list[Change]) -> None:
-        for change in changes:
-            if not isinstance(change, FindingChanged):
-                continue
-            finding = change.finding
-            titles[finding.id] = finding.title
-            if change.was is finding.state:
-                cause = finding.explained_by
-                if cause is not None and cause in titles and finding.state is State.FIRING and (finding.id, cause) not in explained:
-                    explained.add((finding.id, str(cause)))
-                    print(f"{'explained':<18}{finding.title}: because {titles[str(cause)]}", flush=True)
-                continue
-            word = f"{finding.state.value:<9}{finding.severity.value.upper():<9}"
-            if is_colour:
-                word = f"\x1b[{codes[finding.severity.value]}m{word}\x1b[0m"
-            print(f"{word}{finding.title}", flush=True)
-            if finding.state is State.FIRING:
-                print(f"{'':18}{finding.summary}", flush=True)
-                quoted = [item for item in finding.evidence if isinstance(item, LineEvidence)]
-                if quoted:
-                    print(f"{'':18}{quoted[0].source}:{quoted[0].line}: {quoted[0].text[:140]}", flush=True)
-
-    return show

@@ -13,8 +13,10 @@ _GOOD_AFTER_S: Final = 60.0  # a part that ran this long starts again without a 
 log = structlog.get_logger()
 
 
-async def supervised(name: str, run: Callable[[], Awaitable[None]], failed: Callable[[str], None]) -> None:
-    """Run a part for ever; it ends when it returns by itself. `failed` is told each failure in words."""
+async def supervised(
+    name: str, run: Callable[[], Awaitable[None]], failed: Callable[[str], None], beat: Callable[[], None] = lambda: None
+) -> None:
+    """Run a part for ever; it ends when it returns by itself. `failed` is told each failure in words; `beat` is called while it waits."""
     wait_s = _FIRST_WAIT_S
     loop = asyncio.get_running_loop()
     while True:
@@ -30,5 +32,9 @@ async def supervised(name: str, run: Callable[[], Awaitable[None]], failed: Call
             log.error("part failed", part=name, error=text, retry_s=wait_s, exc_info=wait_s == _FIRST_WAIT_S)
         if loop.time() - began > _GOOD_AFTER_S:
             wait_s = _FIRST_WAIT_S
-        await asyncio.sleep(wait_s)
+        again_s = loop.time() + wait_s
+        while (left_s := again_s - loop.time()) > 0:
+            beat()
+            await asyncio.sleep(min(left_s, 1.0))
+        beat()
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)

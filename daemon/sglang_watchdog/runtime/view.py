@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ..sinks.state import SourceStatus
+from ..sources.status import NOT_STARTED
 from ..sources.status import SourceStatus as Read
 from .feeds import Feed, GpuFeed
 from .watch import ServerWatch
@@ -15,9 +16,13 @@ def source_statuses(watches: Mapping[str, ServerWatch], feeds: Mapping[str, Feed
         watch = watches[feed.server]
         for status in _statuses(feed):
             log = watch.logs.get(status.name)
-            state = "reading" if status.readable else "waiting"
+            state = _state(status)
             if log is None:
-                out.append(SourceStatus(name=status.name, kind=feed.kind, server=feed.server, state=state, why=status.why_not, path=status.path))
+                out.append(
+                    SourceStatus(
+                        name=status.name, kind=feed.kind, server=feed.server, state=state, why=status.why_not, do=status.do, path=status.path
+                    )
+                )  # fmt: skip
                 continue
             out.append(
                 SourceStatus(
@@ -27,6 +32,7 @@ def source_statuses(watches: Mapping[str, ServerWatch], feeds: Mapping[str, Feed
                     format=log.scanner.format,
                     state=state,
                     why=status.why_not,
+                    do=status.do,
                     path=status.path,
                     timezone=watch.zone_text,
                     lines=log.lines,
@@ -43,14 +49,22 @@ def source_statuses(watches: Mapping[str, ServerWatch], feeds: Mapping[str, Feed
                 )
             )
     if gpus is not None:
-        out.append(SourceStatus(name="gpus", kind="nvml", state="reading" if gpus.is_up else "waiting", why=gpus.why))
+        out.append(SourceStatus(name="gpus", kind=gpus.kind, state="reading" if gpus.is_up else "waiting", why=gpus.why, do=gpus.do))
     return out
+
+
+def _state(status: Read) -> str:
+    if status.has_ended:
+        return "ended"
+    if status.readable:
+        return "reading"
+    return "waiting" if status.is_late or status.why_not in ("", NOT_STARTED) else "failed"
 
 
 def _statuses(feed: Feed) -> list[Read]:
     """One status a file: a pattern has several."""
     each = getattr(feed.source, "statuses", None)
     if each is not None:
-        return list(each())
+        return list(each()) or [feed.source.status()]
     one = getattr(feed.source, "status", None)
     return [one()] if one is not None else []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -47,6 +47,7 @@ class Health:
     ledger_durable: bool = True
     ledger_bytes: int = 0
     ledger_backlog: int = 0
+    tasks: int = 0
     notifications: Mapping[str, tuple[int, int, int, int]] | None = None  # channel: sent, failed, waiting, dead
 
 
@@ -111,6 +112,7 @@ class BoardCollector(Collector):
             signature_verdicts,
             health,
         )
+        self._of_process = ProcessCollector(registry=None)
 
     def collect(self) -> Iterator[Metric]:
         return (family.metric() for family in self.families())
@@ -128,6 +130,7 @@ class BoardCollector(Collector):
         yield from _gpus(view.gpus)
         yield from _sources(view)
         yield from _own(view, self._revision, self._health())
+        yield from _process(self._of_process)
 
 
 def registry(collector: BoardCollector) -> CollectorRegistry:
@@ -392,6 +395,7 @@ def _own(view: View, revision: str, health: Health) -> Iterator[Family]:
         [((), float(health.ledger_durable))],
     )
     yield gauge("ledger_bytes", "Size of the ledger.", (), [((), float(health.ledger_bytes))])
+    yield gauge("tasks", "Parts of the daemon at work in its event loop.", (), [((), float(health.tasks))])
     yield gauge("ledger_backlog", "Writes waiting for the ledger.", (), [((), float(health.ledger_backlog))])
     channels = sorted((health.notifications or {}).items())
     yield counter("notifications", "Notifications delivered.", ("channel",), [((name,), row[0]) for name, row in channels])
@@ -403,6 +407,12 @@ def _own(view: View, revision: str, health: Health) -> Iterator[Family]:
         ("channel",),
         [((name,), row[3]) for name, row in channels],
     )
+
+
+def _process(collector: ProcessCollector) -> Iterator[Family]:
+    """The standard process_* metrics; none where there is no /proc."""
+    for metric in collector.collect():
+        yield Family(metric.type, metric.name, metric.documentation, (), [((), sample.value) for sample in metric.samples])
 
 
 def _escape(text: str) -> str:

@@ -2,6 +2,7 @@
 other.
 """
 
+import errno
 import glob
 import json
 import os
@@ -26,7 +27,10 @@ def docker_log(name: str, root: str = DOCKER_ROOT) -> str:
     try:
         ids = os.listdir(directory)
     except OSError as error:
-        raise ContainerUnknown(error.errno, f"docker:{name}: {directory}: {error.strerror}") from error
+        # ENXIO: not to be taken for a log that is late
+        number = errno.ENXIO if error.errno == errno.ENOENT else error.errno
+        text = f"docker:{name}: {directory}: {error.strerror}; run as root, or pipe: docker logs -f {name} 2>&1 | sglang-watchdog run -"
+        raise ContainerUnknown(number, text) from error
     for each in ids:
         config = _config(os.path.join(directory, each, "config.v2.json"))
         if each.startswith(name) or str(config.get("Name", "")).lstrip("/") == name:
@@ -34,7 +38,7 @@ def docker_log(name: str, root: str = DOCKER_ROOT) -> str:
             # Under another root (a host directory mounted into our container) the recorded path does not hold.
             found.append((str(config.get("Created", "")), os.path.join(directory, each, os.path.basename(log))))
     if not found:
-        raise ContainerUnknown(2, f"docker:{name}: no container of this name or id in {directory}")
+        raise ContainerUnknown(2, f"docker:{name}: no container of this name or id in {directory} (docker ps -a lists them)")
     return max(found)[1]
 
 

@@ -11,9 +11,11 @@ from .logfile import Limits
 from .position import TailPosition
 from .status import SourceStatus
 from .tail import Tail, TailEvent
+from .turns import Turns
 
 _POLL_S = 0.25  # mtail 250 ms, Alloy 250, filelog 200
 _TRUSTING_POLL_S = 1.0  # while inotify tells of every change
+_SLOW_S = 5.0  # a read that takes longer is said
 _MISSED_HINTS = 3  # growth found by a poll, so often in a row: the hints are not to be trusted here
 
 
@@ -42,6 +44,9 @@ class TailSource:
         self._is_remote = False
         self._looked_at = ""
         self._is_hinted = False
+        self._turns = Turns()
+        self._stepping_since_s: float | None = None  # a step runs in a thread: the tail is its own
+        self._shown: SourceStatus | None = None
 
     async def events(self) -> AsyncGenerator[TailEvent, None]:
         """Yield blocks, gaps and watermarks for ever; the next read waits until the consumer comes back for more."""
@@ -49,6 +54,7 @@ class TailSource:
         try:
             was_woken = True
             while True:
+                self._turns.turn()
                 subscription.wake.clear()
                 events = await self._step()
                 if not was_woken and any(isinstance(event, Block) for event in events):
@@ -66,9 +72,12 @@ class TailSource:
                     await asyncio.sleep(0)
         finally:
             subscription.close()
-            self.tail.close()
+            if self._stepping_since_s is None:
+                self.tail.close()
 
     def _look_around(self, subscription: Subscription) -> None:
+        if self._is_remote:
+            return  # polled; and where the file server hangs, even asking for a path would
         watched = self.tail.watched()
         subscription.set_paths(watched)
         if watched and watched[-1] != self._looked_at:
@@ -76,10 +85,15 @@ class TailSource:
             self._is_remote = file_system_of(self._looked_at) in REMOTE_FILE_SYSTEMS
 
     async def _step(self) -> list[TailEvent]:
-        if self._is_remote:
-            # A file server that does not answer blocks read().
-            return await asyncio.to_thread(self.tail.step, self._clock())
-        return self.tail.step(self._clock())
+        if not self._is_remote and not self.tail.unpacks():
+            return self.tail.step(self._clock())
+        # A file server that does not answer blocks read(), and a large packed file takes seconds: never in the event loop.
+        self._shown, self._stepping_since_s = self.tail.status(), time.monotonic()
+        step = asyncio.create_task(asyncio.to_thread(self.tail.step, self._clock()))
+        while not (await asyncio.wait({step}, timeout=1.0))[0]:
+            self._turns.turn()
+        self._stepping_since_s = None
+        return step.result()
 
     @property
     def position(self) -> TailPosition:
@@ -88,7 +102,21 @@ class TailSource:
 
     def status(self) -> SourceStatus:
         """See SourceStatus."""
-        return replace(self.tail.status(), wake="inotify" if self._is_hinted else "poll")
+        return replace(self._status(), wake="inotify" if self._is_hinted else "poll")
+
+    def _status(self) -> SourceStatus:
+        if self._stepping_since_s is None or self._shown is None:
+            return self.tail.status()
+        took_s = time.monotonic() - self._stepping_since_s
+        if took_s < _SLOW_S or not self._is_remote:
+            return self._shown
+        why = f"{self._shown.path}: reading takes longer than {took_s:.0f} s: the file server does not answer"
+        return replace(self._shown, readable=False, why_not=why, do="look at the mount; reading goes on where it stopped")
+
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock."""
+        return self._turns.at_s
 
 
 async def _woken(wake: asyncio.Event, within_s: float) -> bool:

@@ -15,6 +15,7 @@ from .position import TailPosition
 from .siblings import is_rotation_of
 from .status import SourceStatus
 from .tail import TailEvent
+from .turns import Turns
 
 GlobEvent: TypeAlias = TailEvent
 
@@ -73,6 +74,7 @@ class GlobSource:
         self._tails: dict[str, TailSource] = {}
         self._left_out: set[str] = set()
         self._missing_since: dict[str, float] = {}
+        self._turns = Turns()
 
     async def events(self) -> AsyncGenerator[TailEvent, None]:
         """Yield the events of all files, in the order they come; the slowest consumer holds all of them."""
@@ -82,6 +84,7 @@ class GlobSource:
         try:
             self._leave_out_old()
             while True:
+                self._turns.turn()
                 if abs(self._clock() - looked_s) >= _LOOK_S:
                     looked_s = self._clock()
                     for path in self._vanished(looked_s):
@@ -142,6 +145,11 @@ class GlobSource:
         """Behind everything read, by the name of the source; see `TailSource.position`."""
         return {tail.name: tail.position for tail in self._tails.values()}
 
+    @property
+    def turned_s(self) -> float:
+        """When the slowest of its loops last turned, monotonic clock."""
+        return min([self._turns.at_s, *(tail.turned_s for tail in self._tails.values())])
+
     def status(self) -> SourceStatus:
         """Return the sum over all files; `statuses` has each."""
         each = [tail.status() for tail in self._tails.values()]
@@ -152,6 +160,8 @@ class GlobSource:
             path=self._pattern,
             readable=any(status.readable for status in each),
             why_not="" if each else f"no file matches {self._pattern}",
+            do="" if each else "files are read as soon as they are there; if they should be there, look at the spelling",
+            is_late=not each,
             lag_bytes=sum(status.lag_bytes or 0 for status in each),
             bytes_read=sum(status.bytes_read for status in each),
             lines_read=sum(status.lines_read for status in each),

@@ -21,8 +21,9 @@ from .backoff import Backoff
 from .block import Block, Moved
 from .logfile import Limits
 from .position import JournalPosition
-from .status import SourceStatus
+from .status import NOT_STARTED, SourceStatus
 from .stream import LineCutter, Piece, Skipped
+from .turns import Turns
 
 JournalEvent: TypeAlias = Block | Moved | Gap | Opened | Watermark
 
@@ -91,7 +92,9 @@ class JournalSource:
         self._quiet_s = quiet_s
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._why_not = "not started"
+        self._why_not = NOT_STARTED
+        self._awaited = ""  # what the journal does not hold yet
+        self._turns = Turns()
         self._restarts = -1
         self._gaps = 0
         self._bytes_read = 0
@@ -107,6 +110,11 @@ class JournalSource:
         """Behind everything yielded; None before the first entry."""
         return self._position
 
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock."""
+        return self._turns.at_s
+
     def status(self) -> SourceStatus:
         """See SourceStatus."""
         at = self._position
@@ -114,8 +122,10 @@ class JournalSource:
             name=self.name,
             kind="journal",
             path=str(self._query),
-            readable=not self._why_not,
-            why_not=self._why_not,
+            readable=not self._why_not and not self._awaited,
+            why_not=self._why_not or self._awaited,
+            do="" if self._why_not or not self._awaited else "look at the unit's name: systemctl list-units",
+            is_late=not self._why_not and bool(self._awaited),
             offset=at.offset if at else None,
             line=at.line if at else None,
             bytes_read=self._bytes_read,
@@ -141,7 +151,7 @@ class JournalSource:
                 is_news, self._why_not = str(error) != self._why_not, str(error)
                 if is_news:
                     yield Gap(source=self.name, from_s=self._last_entry_s, to_s=self._clock(), reason=f"unreadable: {error}")
-            await asyncio.sleep(self._backoff.wait_s())
+            await self._turns.sleep(self._backoff.wait_s())
 
     # --- the child ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +169,7 @@ class JournalSource:
         try:
             while True:
                 data = await _read(child.stdout, self._limits.block_bytes, self._quiet_s)
+                self._turns.turn()
                 if data == b"":
                     return
                 if data is None:
@@ -193,13 +204,17 @@ class JournalSource:
 
     async def _check_access(self) -> None:
         """Raise JournalUnreadable, or leave `why_not` empty."""
-        status, _, errors = await _run([*self._query.arguments(), "--lines=1"])
+        self._turns.turn()
+        status, out, errors = await _run([*self._query.arguments(), "--lines=1"])
+        self._turns.turn()
         text = errors.decode("utf-8", "replace").strip()
         if "insufficient permissions" in text or "not seeing messages from" in text:
             raise JournalUnreadable(f"no permission to read {self._query}; add this user to the group systemd-journal")
         if status != 0:
             raise JournalUnreadable(_ended(self._query, status, errors))
         self._why_not = ""
+        is_empty = not out.strip() and self._position is None
+        self._awaited = f"the journal holds no entry of {str(self._query).removeprefix('journal:')} yet" if is_empty else ""
 
     async def _verified(self) -> Watermark | None:
         """Ask a second journalctl whether there is an entry behind ours. Raises when the child has missed it."""
@@ -247,6 +262,7 @@ class JournalSource:
         self._position = after
         self._last_read_s = self._heard_s = now_s
         self._last_entry_s = _entry_s(last)
+        self._awaited = ""
         self._bytes_read += len(piece.data)
         self._lines_read += piece.data.count(b"\n")
         self._backoff.reset()

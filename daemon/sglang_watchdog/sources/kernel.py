@@ -18,7 +18,8 @@ from .block import Block, Moved
 from .journal import JournalQuery, JournalSource
 from .logfile import Limits
 from .position import JournalPosition, KernelPosition
-from .status import SourceStatus
+from .status import NOT_STARTED, SourceStatus
+from .turns import Turns
 
 KernelEvent: TypeAlias = Block | Moved | Gap | Opened | Watermark
 
@@ -101,13 +102,19 @@ class KmsgSource:
         self._gaps = 0
         self._bytes_read = 0
         self._last_read_s: float | None = None
-        self._why_not = "not started"
+        self._why_not = NOT_STARTED
         self._watermark_s = float("-inf")
+        self._turns = Turns()
 
     @property
     def position(self) -> KernelPosition | None:
         """Behind everything yielded."""
         return self._position
+
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock."""
+        return self._turns.at_s
 
     def status(self) -> SourceStatus:
         """See SourceStatus."""
@@ -136,6 +143,7 @@ class KmsgSource:
             self._why_not = ""
             yield Opened(at_s=None, source=self.name, from_start=False, format="journal")
             while True:
+                self._turns.turn()
                 for event in self.read(descriptor):
                     yield event
                 ready.clear()
@@ -231,16 +239,22 @@ class KernelSource:
         self._path = path
         self._source: KmsgSource | JournalSource | None = None
         self._refused = ""
+        self._turns = Turns()
 
     @property
     def position(self) -> KernelPosition | JournalPosition | None:
         """Behind everything yielded."""
         return self._source.position if self._source is not None else self._resume
 
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock."""
+        return self._source.turned_s if self._source is not None else self._turns.at_s
+
     def status(self) -> SourceStatus:
         """See SourceStatus; `notes` says why /dev/kmsg is not the place."""
         if self._source is None:
-            return SourceStatus(name=self.name, kind="kmsg", path=self._path, why_not="not started")
+            return SourceStatus(name=self.name, kind="kmsg", path=self._path, why_not=NOT_STARTED)
         status = self._source.status()
         return status if not self._refused else _with_note(status, self._refused)
 

@@ -25,6 +25,7 @@ from ..model.observation import Gap, GpuEvent, Observation, Sample, Watermark
 from .nvml_calls import PAGE_BYTES, read_page
 from .nvml_status import GpuStatus, NvmlStatus
 from .telemetry_recording import MalformedSample, decode_line
+from .turns import Turns
 
 Put = Callable[[Observation], Awaitable[None]]
 
@@ -96,11 +97,17 @@ class NvmlSampler:
         self._abandoned: list[subprocess.Popen[bytes]] = []
         self._said: str = ""
         self._last_cpu: tuple[float, float] | None = None
+        self._turns = Turns()
 
     @property
     def status(self) -> NvmlStatus:
         """What is read how, what is blind and why, what it costs."""
         return self._status
+
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock; a child that hangs does not stop it."""
+        return self._turns.at_s
 
     async def run(self) -> None:
         """Start one child after another and deliver what they say, until cancelled; the child goes along."""
@@ -174,6 +181,7 @@ class NvmlSampler:
         is_late = False
         bye: dict[str, Any] | None = None
         while True:
+            self._turns.turn()
             silent_s = self._limits.silent_s if self._status.is_up else self._limits.init_silent_s
             until_s = heard_s + silent_s
             wake_s = min(until_s, loop.time() + 1.0 if promised_s is None or is_late else promised_s)
@@ -347,6 +355,7 @@ class NvmlSampler:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + for_s
         while (left_s := until_s - loop.time()) > 0:
+            self._turns.turn()
             await self._advance(self._clock())
             await asyncio.sleep(min(1.0, left_s))
 
@@ -430,7 +439,8 @@ class NvmlSampler:
         """Return the exit code, None if the process is still there after `for_s`."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + for_s
-        while process.poll() is None and loop.time() < until_s:  # noqa: ASYNC110  # no event tells it
+        while process.poll() is None and loop.time() < until_s:  # no event tells it
+            self._turns.turn()
             await asyncio.sleep(0.02)
         return process.poll()
 

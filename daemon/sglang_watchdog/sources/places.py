@@ -26,6 +26,11 @@ class ByteSource(Protocol):
     name: str
     format: str
 
+    @property
+    def turned_s(self) -> float:
+        """When its loop last turned, monotonic clock: also when there was nothing to read."""
+        ...
+
     def events(self) -> AsyncGenerator[ByteEvent, None]:
         """Yield for ever, or until a stream ends; the consumer's pace is the source's."""
         ...

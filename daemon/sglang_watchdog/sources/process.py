@@ -14,8 +14,9 @@ from . import procfs
 from .launch_flags import facts_of_flags
 from .procfs import ProcessState
 from .server_info import ask_server_info
-from .status import SourceStatus
+from .status import NOT_STARTED, SourceStatus
 from .titles import Title, launch_arguments, title_of
+from .turns import Turns
 
 ProcessEvent: TypeAlias = ProcessSeen | Probe | Watermark
 
@@ -209,7 +210,8 @@ class ProcessSource:
         self._clock = clock
         self._asked: tuple[int, int] | None = None
         self._asking: asyncio.Task[Probe] | None = None
-        self._why_not = "not started"
+        self._why_not = NOT_STARTED
+        self._turns = Turns()
 
     async def events(self) -> AsyncGenerator[ProcessEvent, None]:
         """Yield observations, and at each look a watermark just before the next: nobody waits for this source."""
@@ -219,19 +221,34 @@ class ProcessSource:
                 # A process whose memory map is locked (D state) makes reading its command line wait: never in the event loop.
                 looking = asyncio.create_task(asyncio.to_thread(self._table.step, self._clock()))
                 while not (await asyncio.wait({looking}, timeout=self._every_s))[0]:
+                    self._turns.turn()
                     self._why_not = "reading /proc takes longer than a second: a process of the server is stuck in the kernel"
                     yield self._watermark(self._clock())
                 now_s = self._clock()
-                seen = [*looking.result(), *self._answered(now_s)]
-                self._why_not = "" if self._table.launcher is not None else "no launcher of this server is running"
+                seen = [*self._looked(looking), *self._answered(now_s)]
                 for event in seen:
                     yield replace(event, at_s=now_s)
                 yield self._watermark(now_s)
-                await asyncio.sleep(self._every_s)
+                await self._turns.sleep(self._every_s)
         finally:
             for task in (looking, self._asking):
                 if task is not None:
                     task.cancel()
+
+    def _looked(self, looking: "asyncio.Task[list[ProcessSeen | Probe]]") -> list[ProcessSeen | Probe]:
+        """What was seen; nothing, said in the status, where there is no /proc."""
+        try:
+            seen = looking.result()
+        except OSError as error:
+            self._why_not = f"processes cannot be listed: {error}; mount /proc"
+            return []
+        self._why_not = "" if self._table.launcher is not None else "no launcher of this server is running"
+        return seen
+
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock."""
+        return self._turns.at_s
 
     def _watermark(self, now_s: float) -> Watermark:
         return Watermark(source=self.name, at_s=now_s + self._every_s - 0.001)

@@ -1,11 +1,15 @@
 """What a source tells about itself: for /api/v1/sources, `sources` and `doctor`."""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+NOT_STARTED: Final = "not started"  # the `why_not` of a source that was not looked at yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
-    """Where one source stands. `why_not` says why nothing can be read and what to do, "" when all is well.
+    """Where one source stands. `why_not` says why nothing can be read, `do` what helps; "" when all is well. `is_late`: what is to be
+    read is not there yet and may come by itself; `has_ended`: its writer is done.
 
     Bytes and lines are those delivered since the start of this process; `offset`, `line` and `size_bytes` belong to the
     newest file. `lag_bytes` is what is written and not yet delivered, None when that cannot be known.
@@ -16,6 +20,9 @@ class SourceStatus:
     path: str = ""
     readable: bool = False
     why_not: str = ""
+    do: str = ""
+    is_late: bool = False
+    has_ended: bool = False
     device: int | None = None
     inode: int | None = None
     offset: int | None = None

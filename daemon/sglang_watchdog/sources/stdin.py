@@ -14,6 +14,7 @@ from .block import Block
 from .logfile import Limits
 from .status import SourceStatus
 from .stream import LineCutter, Piece, Skipped
+from .turns import Turns
 
 StreamEvent: TypeAlias = Block | Gap | Opened | Watermark
 
@@ -41,6 +42,7 @@ class StdinSource:
         self._cut_lines = 0
         self._bytes_read = 0
         self._last_read_s: float | None = None
+        self._turns = Turns()
 
     async def events(self) -> AsyncGenerator[StreamEvent, None]:
         """Yield blocks until the writer closes; a writer that is faster than the consumer waits in its pipe."""
@@ -48,6 +50,7 @@ class StdinSource:
         watermark_s = float("-inf")
         while True:
             data = await self._read(self._limits.flush_s)
+            self._turns.turn()
             now_s = self._clock()
             if data == b"":
                 break
@@ -100,6 +103,11 @@ class StdinSource:
             was_cut=piece.was_cut,
         )
 
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock."""
+        return self._turns.at_s
+
     def status(self) -> SourceStatus:
         """See SourceStatus."""
         return SourceStatus(
@@ -107,6 +115,7 @@ class StdinSource:
             kind="stdin",
             readable=not self._ended,
             why_not="the writer closed the pipe" if self._ended else "",
+            has_ended=self._ended,
             offset=self._cutter.offset,
             line=self._cutter.line,
             bytes_read=self._bytes_read,

@@ -68,6 +68,7 @@ class Tail:
         self._generation = max((mark.generation for mark in self._pending), default=-1)
         self._counts = _Counts()
         self._why_not = ""
+        self._error_number: int | None = None
         self._said = ""
         self._looked_s: float | None = None  # when the path was last seen to be the file at the chain's end
         self._watermark_s = float("-inf")
@@ -91,6 +92,7 @@ class Tail:
         except OSError as error:
             place = f"{error.filename or self._path}: " if error.filename or self._path else ""
             self._why_not = f"{place}{error.strerror}" if error.strerror else str(error)
+            self._error_number = error.errno
             events = self._refused(error, now_s)
         else:
             self._said = "" if not self._why_not else self._said
@@ -117,6 +119,8 @@ class Tail:
             path=mark.path if mark else self._path,
             readable=bool(self._chain) and not self._why_not,
             why_not=self._why_not,
+            do=_advice(self._error_number) if self._why_not else "",
+            is_late=bool(self._why_not) and self._error_number == errno.ENOENT,
             device=mark.device if mark else None,
             inode=mark.inode if mark else None,
             offset=mark.offset if mark else None,
@@ -132,6 +136,21 @@ class Tail:
             gaps=counts.gaps,
             last_read_s=counts.last_read_s,
         )
+
+    def unpacks(self) -> bool:
+        """Say whether the next step may have to unpack a file up to where we were, which takes as long as it is large: at a start from a
+        position, in a packed file, and where the path is no longer the file that is read.
+        """
+        if not self._chain:
+            return bool(self._pending)
+        if any(log.is_packed for log in self._chain):
+            return True
+        mark = self._chain[-1].mark
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != mark.identity or found.st_size < mark.offset
 
     def watched(self) -> tuple[str, ...]:
         """Return the paths whose directories tell of changes: the log, and what it resolves to."""
@@ -457,6 +476,15 @@ class Tail:
         held = [log.held_since_s for log in self._chain if log.held_since_s is not None]
         self._watermark_s = now_s
         return [Watermark(source=self._source, at_s=min([now_s, *held]) - self._limits.settle_s)]
+
+
+def _advice(error_number: int | None) -> str:
+    """What helps against an error of the operating system."""
+    if error_number == errno.ENOENT:
+        return "it is read from its first line as soon as it is there; if it should be there, look at the spelling"
+    if error_number in (errno.EACCES, errno.EPERM):
+        return "let this user read the file and enter its folders (setfacl, a group, SupplementaryGroups= in the unit)"
+    return "" if error_number == errno.ENXIO else "name a regular file, or a pattern for several"
 
 
 def _newer_by_time(files: list[Candidate], mark: FileMark) -> list[Candidate]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..model.observation import Gap, Observation, Sample, Watermark
 from .telemetry_recording import Recording, TelemetryObservation, open_recording
+from .turns import Turns
 
 Put = Callable[[Observation], Awaitable[None]]
 
@@ -37,7 +38,13 @@ class TelemetryReplay:
         self._limit = limit
         self._poll_s = poll_s
         self._newest_s: float | None = None
-        self._missing_said = False
+        self._turns = Turns()
+        self.why_not = ""  # why the recording cannot be read now
+
+    @property
+    def turned_s(self) -> float:
+        """When the loop last turned, monotonic clock."""
+        return self._turns.at_s
 
     async def run(self) -> None:
         """Deliver the recording. A file that is not there yet is said once as a Gap and awaited.
@@ -46,6 +53,7 @@ class TelemetryReplay:
             OSError, EOFError: follow=False and the file cannot be opened, or its compressed stream ends early.
         """
         while True:
+            self._turns.turn()
             try:
                 await self._read_file()
             except (OSError, EOFError) as error:  # EOFError: a gzip file that was cut short
@@ -65,8 +73,9 @@ class TelemetryReplay:
         rest = b""
         self.recording.lines = 0
         with open_recording(path) as stream:
-            self._missing_said = False
+            self.why_not = ""
             while True:
+                self._turns.turn()
                 block = stream.read(_BLOCK)
                 if block:
                     *lines, rest = (rest + block).split(b"\n")
@@ -82,6 +91,7 @@ class TelemetryReplay:
 
     async def _deliver(self, lines: list[bytes]) -> None:
         for line in lines:
+            self._turns.turn()
             self.recording.lines += 1
             observation = self.recording.decode(line)
             if observation is not None:
@@ -99,14 +109,15 @@ class TelemetryReplay:
 
     async def _await_limit(self, at_s: float) -> None:
         while self._limit is not None:
+            self._turns.turn()
             newest_allowed_s = self._limit()
             if newest_allowed_s is not None and at_s <= newest_allowed_s:
                 return
             await asyncio.sleep(self._poll_s)
 
     async def _say_missing(self, error: Exception) -> None:
-        if not self._missing_said:
-            self._missing_said = True
+        if not self.why_not:
+            self.why_not = f"{self.recording.path}: {error}"
             await self._put(Gap(source=self.recording.source, from_s=None, to_s=None, reason=f"unreadable: {error}"))
 
 

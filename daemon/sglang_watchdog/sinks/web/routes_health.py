@@ -17,9 +17,12 @@ def router(parts: Parts) -> APIRouter:
         return paging.json('{"status":"ok","because":""}')
 
     def ready() -> Response:
-        """Sources are open and signatures loaded; a missing GPU does not matter. 503 with the reason before that."""
-        awaited = parts.board.view().ready_because
-        text = encode.dumps({"status": "waiting" if awaited else "ok", "because": awaited})
+        """Signatures are loaded and every log is open; 503 names those that cannot be read. A log that is not there yet is told in `because`
+        and waited for; a missing GPU does not matter."""
+        view = parts.board.view()
+        awaited = view.ready_because
+        late = "; ".join(f"{each.name}: {each.why}" for each in view.sources if each.server and each.state == "waiting")
+        text = encode.dumps({"status": "waiting" if awaited else "ok", "because": awaited or late})
         return paging.json(text, 503 if awaited else 200)
 
     for path, id in (("/healthz", "healthz"), ("/livez", "livez"), ("/-/healthy", "healthy")):

@@ -1,0 +1,43 @@
+"""What a plan asks for that can never work, found before anything is started. A log that is late is not among it."""
+
+import os
+from pathlib import Path
+
+from .plan import Plan
+
+
+def refusals(plan: Plan) -> list[str]:
+    """One text for each fault: what, where, what to do."""
+    return [*_signatures(plan), *_recording(plan), *_logs(plan)]
+
+
+def _signatures(plan: Plan) -> list[str]:
+    out = []
+    for folder in plan.signatures.folders:
+        if not folder.is_dir():
+            state = "is a file" if folder.exists() else "does not exist"
+            out.append(f"signatures: the folder {folder} {state}; make it, or take it out of --signatures and `signatures: {{paths: […]}}`")
+        elif not os.access(folder, os.R_OK | os.X_OK):
+            out.append(f"signatures: the folder {folder} may not be read by this user; give it the right, or take it out")
+    return out
+
+
+def _recording(plan: Plan) -> list[str]:
+    if not plan.telemetry.startswith("replay:"):
+        return []
+    path = Path(plan.telemetry.removeprefix("replay:"))
+    help_ = "name a recording (sglang-watchdog run --record FILE makes one), or --telemetry nvml|none; `touch` it if it is yet to be written"
+    if not path.exists():
+        return [f"telemetry: the recording {path} does not exist; {help_}"]
+    if path.is_dir() or not os.access(path, os.R_OK):
+        return [f"telemetry: the recording {path} {'is a folder' if path.is_dir() else 'may not be read by this user'}; {help_}"]
+    return []
+
+
+def _logs(plan: Plan) -> list[str]:
+    return [
+        f"server {server.name}: the log {log.where} is a folder; name the file in it, or a pattern: {log.where.rstrip('/')}/*.log"
+        for server in plan.servers
+        for log in server.logs
+        if os.path.isdir(log.where)
+    ]
