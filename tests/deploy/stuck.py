@@ -1,10 +1,12 @@
-"""A daemon whose engine gets stuck at its first block, as a fault in it would: the program that test_notify.py runs."""
+"""A daemon of which one part gets stuck at its first line or sample, as a fault in it would: the program that test_notify.py runs."""
 
 STUCK = """
 import asyncio, sys, threading
 from sglang_watchdog.cli.main import main
 from sglang_watchdog.runtime import daemon
 from sglang_watchdog.sources.block import Block
+from sglang_watchdog.sources.follow import TailSource
+from sglang_watchdog.sources.telemetry_replay import TelemetryReplay
 
 how = sys.argv.pop(1)
 take, pump = daemon.Daemon._take, daemon.Daemon._pump
@@ -22,7 +24,23 @@ async def waiting(self):
             await asyncio.Event().wait()
         take(self, item)
 
-if how == "busy":
+step = TailSource._step
+
+async def hanging_step(self):
+    events = await step(self)
+    if any(isinstance(event, Block) for event in events):
+        await asyncio.Event().wait()
+    return events
+
+async def hanging_sampler(self, lines):
+    if any(lines):
+        await asyncio.Event().wait()
+
+if how == "source":
+    TailSource._step = hanging_step
+elif how == "sampler":
+    TelemetryReplay._deliver = hanging_sampler
+elif how == "busy":
     daemon.Daemon._take = busy
 else:
     daemon.Daemon._pump = waiting

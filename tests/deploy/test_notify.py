@@ -59,7 +59,8 @@ def start(manager: Manager, *command: str) -> "subprocess.Popen[bytes]":
 def options(folder: Path) -> list[str]:
     log = folder / "server.log"
     log.touch()
-    return [str(log), "--telemetry", "none", "--state-dir", "none", "--listen", "127.0.0.1:0"]
+    (folder / "gpus.jsonl").touch()
+    return [str(log), "--telemetry", f"replay:{folder}/gpus.jsonl", "--state-dir", "none", "--listen", "127.0.0.1:0"]
 
 
 def test_the_manager_hears_each_step_of_a_life(manager: Manager, tmp_path: Path) -> None:
@@ -91,20 +92,35 @@ def test_a_manager_that_is_away_for_a_moment_is_told_again(tmp_path: Path) -> No
     manager.close()
 
 
+def test_parts_that_are_idle_are_pinged_for(manager: Manager, tmp_path: Path) -> None:
+    """Nothing to read is no hanging: not in a quiet log, not in one that is late, not while a part waits to be started again."""
+    (tmp_path / "quiet").mkdir()
+    daemon = start(manager, "-m", "sglang_watchdog", "run", *options(tmp_path / "quiet"), str(tmp_path / "late.log"), "docker:nobody", f"{tmp_path}/*.none")
+    try:
+        assert manager.until("READY=1")
+        for _ in range(6):  # longer than a part may hang with WATCHDOG_USEC=4000000
+            assert manager.until("WATCHDOG=1", 4.0)
+    finally:
+        daemon.kill()
+        daemon.wait()
+
+
 def test_without_a_manager_nothing_is_said() -> None:
     notifier = Notifier({})
     notifier.ready("to nobody")
     assert notifier.watchdog_s is None
 
 
-@pytest.mark.parametrize("how", ["busy", "waiting"])
-def test_no_ping_from_a_stuck_engine(manager: Manager, tmp_path: Path, how: str) -> None:
-    """Busy: the engine never returns from one event. Waiting: the consumer never comes back though events wait."""
+@pytest.mark.parametrize("how", ["busy", "waiting", "source", "sampler"])
+def test_no_ping_from_a_stuck_part(manager: Manager, tmp_path: Path, how: str) -> None:
+    """Busy: the engine never returns from one event. Waiting: the consumer never comes back though events wait. Source, sampler: the loop
+    that reads the log, or the GPUs, does not turn any more while all else goes on."""
     daemon = start(manager, "-c", STUCK, how, *options(tmp_path))
     try:
         assert manager.until("READY=1")
         assert manager.until("WATCHDOG=1"), "a healthy daemon pings"
         (tmp_path / "server.log").write_text("[2026-01-01 00:00:00] one\n[2026-01-01 00:00:01] two\n")
+        (tmp_path / "gpus.jsonl").write_text('{"ts": 1767225600.0, "gpu": 0, "power_w": 100.0}\n')
         while manager.until("WATCHDOG=1", 4.0):  # WATCHDOG_USEC: silence for this long and the manager would act
             assert len(manager.told) < 30, "it goes on pinging"
         assert daemon.poll() is None, "it is stuck, not ended"

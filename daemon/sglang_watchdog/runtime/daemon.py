@@ -133,6 +133,7 @@ class Daemon:
         """Until SIGTERM or SIGINT (or `stop`)."""
         self._loop = asyncio.get_running_loop()
         systemd = Notifier()
+        self._pulse = Pulse(systemd.watchdog_s)
         with self._signals(systemd):
             server = self._http_server()
             self._open_watches()
@@ -148,6 +149,7 @@ class Daemon:
                 tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
+            self._look()
             server.start()
             self._say(f"{'https' if self.plan.tls else 'http'}://{self.plan.host}:{self.port}/")
             if self._notifier is not None:

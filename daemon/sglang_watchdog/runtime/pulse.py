@@ -4,14 +4,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-# Loops turn every second, idle or not; the slowest, a look into the journal, may take ten seconds. WatchdogSec= is 30 s.
+# Loops turn every second, idle or not; the slowest, a look into the journal, may take ten seconds.
 _HANGS_AFTER_S: Final = 20.0
+_SHARE: Final = 2 / 3  # of WatchdogSec=, so that what hangs is known before the time is up
 
 
 class Pulse:
     """When each part last showed that it goes on, monotonic clock."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, watchdog_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`watchdog_s` is WatchdogSec=, None where there is none."""
+        self._hangs_after_s = min(_HANGS_AFTER_S, watchdog_s * _SHARE) if watchdog_s is not None else _HANGS_AFTER_S
         self._clock = clock
         self._turned: dict[str, Callable[[], float]] = {}
         self._waited_s: dict[str, float] = {}
@@ -33,4 +36,4 @@ class Pulse:
     def hanging(self) -> list[str]:
         """The parts whose loop has not turned for long."""
         now_s = self._clock()
-        return [part for part, turned_s in self._turned.items() if now_s - max(turned_s(), self._waited_s[part]) > _HANGS_AFTER_S]
+        return [part for part, turned_s in self._turned.items() if now_s - max(turned_s(), self._waited_s[part]) > self._hangs_after_s]
