@@ -68,7 +68,8 @@ def test_a_log_that_cannot_be_read_is_no_readiness_until_it_can(tmp_path: Path) 
         assert source(daemon, "server.log")["state"] == "failed"
         code, text = readiness(daemon)
         assert code == 503
-        assert "server.log" in text and "not a regular file" in text
+        assert "server.log" in text
+        assert "not a regular file" in text
         assert daemon.get("/healthz")["status"] == "ok"
 
         log.unlink()
