@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from deploy.tools import run, tool
+
 from .daemon import RunningDaemon
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "sources"))
@@ -71,3 +73,18 @@ def test_a_server_is_found_read_and_watched(server: tuple[subprocess.Popen[bytes
         assert {one["kind"] for one in sources} >= {"file"}
         assert "sk-planted" not in repr(daemon.get("/api/v1/runs")) + repr(facts(daemon))
     assert process.poll() is None
+
+
+def test_without_proc_it_says_so_and_what_to_do() -> None:
+    """A container without /proc, and systems that have none: no server can be found, a named log can be watched."""
+    places = [part for path in sorted(Path("/").iterdir()) if path.name not in ("proc", "dev") for part in _as_it_is(path)]
+    command = [sys.executable, "-m", "sglang_watchdog", "run", "--telemetry", "none", "--state-dir", "none", "--listen", "127.0.0.1:0"]
+    told = run(tool("bwrap"), *places, "--dev", "/dev", "--chdir", os.getcwd(), *command)
+
+    assert told.returncode == 4, told.stderr
+    assert "processes of this machine cannot be listed" in told.stderr
+    assert "name the log" in told.stderr
+
+
+def _as_it_is(path: Path) -> list[str]:
+    return ["--symlink", os.readlink(path), str(path)] if path.is_symlink() else ["--ro-bind", str(path), str(path)]

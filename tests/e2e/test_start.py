@@ -1,6 +1,9 @@
 """What the daemon says when it starts on something that is missing, broken, or already watched, and after a restart."""
 
 import os
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +15,7 @@ import pytest
 from . import story
 from .daemon import RunningDaemon
 
+ROOT = Path(__file__).resolve().parents[2]
 NO_STATE = ("--telemetry", "none", "--state-dir", "none")
 
 
@@ -148,3 +152,17 @@ def test_a_restart_prints_no_old_finding_as_news(tmp_path: Path) -> None:
         story.append(log, b"[2025-03-02 04:44:30 TP0] Watchdog timeout (self.watchdog_timeout=300)\n")
         second.wait_for(lambda: [line for line in second.lines if line == "firing   CRITICAL SGLang's own watchdog fired"])
         assert [line for line in second.lines if line in told] == []
+
+
+def test_make_run_with_a_log_finds_and_quotes(tmp_path: Path) -> None:
+    """The command that `make run LOG=…` runs, on a log in a container's framing whose server ended long ago."""
+    recipe = re.search(r'\$\(BIN\)/sglang-watchdog run ("\$\(LOG\)" .*)', (ROOT / "Makefile").read_text())
+    assert recipe is not None
+    log = tmp_path / "a server.log"
+    shutil.copy(ROOT / "tests" / "cases" / "crash-illegal-memory-access-hicache-cri" / "server.log", log)
+    os.utime(log, (1_770_000_000, 1_770_000_000))
+    with RunningDaemon(*shlex.split(recipe[1].replace("$(LOG)", str(log)))) as daemon:
+        daemon.wait_for(lambda: "firing   CRITICAL CUDA illegal memory access" in daemon.lines)
+        daemon.wait_for(lambda: any("a server.log:19: torch.AcceleratorError" in line for line in daemon.lines))
+        assert any(line.startswith("note") and "sglang-watchdog check" in line for line in daemon.errors)
+        assert f"watching     sglang: {log}" in daemon.lines

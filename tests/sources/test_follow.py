@@ -1,6 +1,9 @@
 """The tail in the event loop, on the real clock: hints wake it, polls find the rest, the consumer sets the pace."""
 
 import asyncio
+import gzip
+import itertools
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -105,3 +108,35 @@ async def test_the_log_is_the_buffer(tmp_path: Path, hints: Hints) -> None:
                 break
         assert source.status().bytes_read <= 65536
         assert (source.status().lag_bytes or 0) > 9_000_000
+
+
+async def test_unpacking_up_to_the_position_holds_up_nothing_else(tmp_path: Path) -> None:
+    """While we were away the log was packed: to read on in it, all before the position is unpacked, which may be gigabytes."""
+    log = tmp_path / "server.log"
+    log.write_bytes(b"".join(b"line %08d %064d\n" % (number, number * 7) for number in range(700_000)))
+    before = TailSource("log", str(log), limits=Limits(block_bytes=1 << 24))
+    await read_until(before, b"line 00699999 %064d\n" % (699_999 * 7))
+    position = before.tail.position
+    _append(log, b"written while away\n")
+    with log.open("rb") as plain, gzip.open(tmp_path / "server.log.1.gz", "wb", compresslevel=1) as packed:
+        shutil.copyfileobj(plain, packed)
+    began_s = time.monotonic()
+    with gzip.open(tmp_path / "server.log.1.gz") as packed:
+        assert packed.read().endswith(b"away\n")
+    unpacking_s = time.monotonic() - began_s
+    log.unlink()
+    log.write_bytes(b"in the new file\n")
+    turns: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            turns.append(time.monotonic())
+            await asyncio.sleep(0.002)
+
+    ticking = asyncio.create_task(tick())
+    seen = await read_until(TailSource("log", str(log), resume=position), b"in the new file\n")
+    ticking.cancel()
+
+    assert seen == b"written while away\nin the new file\n"
+    longest_s = max(after - before for before, after in itertools.pairwise(turns))
+    assert longest_s < unpacking_s / 2, "the loop went on turning meanwhile"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from fake_server import write_package
 
-from sglang_watchdog.model.observation import Probe, ProcessSeen
+from sglang_watchdog.model.observation import Probe, ProcessSeen, Watermark
 from sglang_watchdog.sources.discover import FoundServer, find_servers
 from sglang_watchdog.sources.launch_flags import facts_of_flags
 from sglang_watchdog.sources.process import Launcher, ProcessSource, ProcessTable
@@ -276,3 +276,16 @@ def test_a_kill_is_counted_in_the_older_layout_too(tmp_path: Path) -> None:
     (tmp_path / "cgroup/memory/docker/abc/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
 
     assert oom_kills(7, str(tmp_path / "proc"), str(tmp_path / "cgroup")) == 5
+
+
+async def test_without_proc_the_source_says_so_and_goes_on(tmp_path: Path) -> None:
+    source = ProcessSource("processes", ProcessTable("processes", root=str(tmp_path / "proc")), every_s=0.01)
+    seen = []
+    async with aclosing(source.events()) as events:
+        async for event in events:
+            seen.append(event)
+            if len(seen) == 3:
+                break
+
+    assert all(isinstance(event, Watermark) for event in seen)
+    assert "mount /proc" in source.status().why_not

@@ -1,9 +1,14 @@
-"""What a plan asks for that can never work, found before anything is started. A log that is late is not among it."""
+"""What a plan asks for that can never work, found before anything is started, and what it may not mean. A log that is late is not among it."""
 
 import os
+import shlex
+import time
 from pathlib import Path
+from typing import Final
 
 from .plan import Plan
+
+_OLD_S: Final = 3600.0  # a server that serves or is asked for its health writes more often
 
 
 def refusals(plan: Plan) -> list[str]:
@@ -41,3 +46,16 @@ def _logs(plan: Plan) -> list[str]:
         for log in server.logs
         if os.path.isdir(log.where)
     ]
+
+
+def doubts(plan: Plan) -> list[str]:
+    """Logs that nobody seems to write any more: live, silence is taken for a server that hangs."""
+    if plan.clock != "wall":
+        return []
+    out = []
+    for log in [log.where for server in plan.servers for log in server.logs if os.path.isfile(log.where)]:
+        age_s = time.time() - os.path.getmtime(log)
+        if age_s > _OLD_S and os.path.getsize(log):
+            age = f"{age_s / 86_400:.0f} days" if age_s > 2 * 86_400 else f"{age_s / 3600:.0f} hours"
+            out.append(f"{log} was last written {age} ago; if its server has ended, this judges it better: sglang-watchdog check {shlex.quote(log)}")
+    return out

@@ -26,7 +26,7 @@ from .discovery import discover
 from .lock import AlreadyWatched, state_lock
 from .plan import Plan, ServerPlan
 from .planning import BadPlanError, log_plans, plan_of, tokens_of
-from .preflight import refusals
+from .preflight import doubts, refusals
 from .printing import Printer
 
 DEFAULT_CONFIG: Final = Path("/etc/sglang-watchdog/watchdog.yaml")
@@ -94,6 +94,8 @@ def _sayer(plan: Plan, own: str | None) -> Callable[[str], None]:
         print(f"status page  {shown}", flush=True)
         for server in plan.servers:
             print(f"watching     {server.name}: {', '.join(one.where for one in server.logs)}", flush=True)
+        for doubt in doubts(plan):
+            print(f"note         {doubt}", file=sys.stderr, flush=True)
 
     return say
 
