@@ -93,10 +93,10 @@ def show_runs(address: str) -> None:
         runs = sorted(json.load(answer)["runs"], key=lambda run: run["started_at"] or "")
     before = None
     for run in runs:
-        speed = run["load"].get("decode_tokens_per_s")
+        speed, most = run["load"].get("decode_tokens_per_s"), run["load"].get("running_requests_max")
         times = f", {speed / before:.1f} times the run before" if speed and before else ""
-        print(f"run {run['id'][:8]}      {run['model']}, SGLang {run['sglang_version']['max']}: "
-              f"{speed or 0:,.0f} tokens/s at {run['load'].get('running_requests_max', 0):.0f} requests (Decode lines){times}", flush=True)  # fmt: skip
+        load = f"{speed:,.0f} tokens/s at {most:.0f} requests (Decode lines){times}" if speed and most else "no speed told (no Decode line with one)"
+        print(f"run {run['id'][:8]}      {run['model']}, SGLang {run['sglang_version']['max']}: {load}", flush=True)
         before = speed
 
 

@@ -240,6 +240,9 @@ def _load(view: View) -> Iterator[Family]:
     loads: list[tuple[str, str, RankLoad]] = []
     for server in view.servers:
         known = view.load.get(server) or {"": RankLoad()}
+        run = view.runs.get(server)
+        if run is not None and run.phase in (Phase.STOPPED, Phase.CRASHED):
+            known = dict.fromkeys(known, RankLoad())  # what a server said last is not what it does now
         loads.extend((server, rank, known[rank]) for rank in sorted(known))
     for name, help, field in (
         ("server_running_requests", "Requests running, from the newest batch line.", "running_requests"),

@@ -13,8 +13,8 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from ...model.finding import Coverage
-from ...model.words import Answer, Severity, State
+from ...model.finding import Coverage, Run
+from ...model.words import Answer, Phase, Severity, State
 from .. import encode, metrics
 from ..ledger_reads import FindingFilter, FindingRow
 from ..state import Gpu, RankLoad, SourceStatus, View
@@ -24,6 +24,7 @@ from .parts import Parts
 
 _SHOWN: Final = 300  # open findings on the page; all are in the API
 _CLOSED_SHOWN: Final = 20
+_OVER: Final = frozenset({Phase.STOPPED, Phase.CRASHED})
 _LOW_POWER: Final = 0.45  # below it the bar takes the warning colour
 Document = Mapping[str, Any]
 
@@ -98,11 +99,18 @@ def _server(view: View, name: str, rows: list[FindingRow]) -> Markup:
             class_="head",
         ),
         _numbers(facts),
-        _numbers(_load(view.load.get(name, {}))),
+        _numbers(_as_of(run, _load(view.load.get(name, {})))),
         tag("h4", "Findings"),
         _findings(rows),
         _unknowns(view.coverage.get(name, ())),
     )
+
+
+def _as_of(run: Run | None, load: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Numbers of a server that is gone are the last it said, and say when that was."""
+    if run is None or run.phase not in _OVER or not load:
+        return load
+    return [("last load, until", _clock(encode.time(run.ended_at_s))), *load]
 
 
 def _load(load: Mapping[str, RankLoad]) -> list[tuple[str, str]]:
@@ -347,13 +355,12 @@ def _sources(sources: Iterable[SourceStatus]) -> Markup | None:
     rows = [
         tag(
             "tr",
-            tag("td", each.name),
+            tag("td", each.name, tag("div", f"{each.why} {each.do}".strip(), class_="soft") if each.why or each.do else None, class_="free"),
             tag("td", _badge(each.state, each.state)),
             tag("td", f"{each.lines:,} lines, {each.bytes / 1e6:,.1f} MB"),
             tag("td", "–" if each.lag_bytes is None else f"{each.lag_bytes:,} B behind"),
             tag("td", _count(each.gap_count, "gap")),
             tag("td", _clock(encode.time(each.last_line_at_s))),
-            tag("td", f"{each.why} {each.do}".strip(), class_="free"),
         )
         for each in sources
     ]
