@@ -180,3 +180,22 @@ def test_promtool_finds_nothing_to_complain_about(story):
     )
 
     assert (told.returncode, told.stdout, told.stderr) == (0, b"", b"")
+
+
+def test_a_server_that_is_gone_has_no_load(story):
+    """What it said last is not what it does now; the series stay, so that nothing appears or vanishes."""
+    series = {key for key in scrape(story.board) if key[0] == "server_running_requests"}
+    story.board.apply(material.moved(phase=Phase.CRASHED, ended_at_s=material.T0 + 60))
+
+    after = scrape(story.board)
+    assert {key for key in after if key[0] == "server_running_requests"} == series
+    assert all(math.isnan(after[key]) for key in series if ("server", "chat") in key[1])
+
+
+def test_the_process_itself_is_measured(story):
+    """Memory, CPU time and open files under the names that every dashboard knows."""
+    found = {name: value for (name, _), value in scrape(story.board).items() if name.startswith("process_")}
+
+    assert found["process_resident_memory_bytes"] > 1e7
+    assert found["process_cpu_seconds_total"] > 0
+    assert found["process_open_fds"] > 2

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sglang_watchdog.model.words import Phase, Severity, State
-from sglang_watchdog.sinks.state import Reload
+from sglang_watchdog.sinks.state import RankLoad, Reload
 from sglang_watchdog.sinks.web.tokens import TokenScope
 from sinks import material
 
@@ -128,7 +128,7 @@ def test_trouble_of_our_own_is_at_the_top(story):
 
     text = words(story.client().get("/").text)
     assert "The newest configuration was refused: watchdog.yaml:3:1: unknown key" in text
-    assert "permission denied add the daemon to group adm" in text
+    assert "permission denied; add the daemon to group adm" in text
 
 
 def test_a_gpu_that_cannot_be_read_is_not_shown_as_idle(daemon):
@@ -209,3 +209,21 @@ def test_a_closed_finding_is_not_offered_for_acknowledgement(story):
     assert 'data-take="over"' not in over
     assert 'data-take="cause"' in page
     assert State.RESOLVED.value in over
+
+
+def test_a_server_that_is_gone_shows_its_last_load_with_its_time(daemon):
+    """256 running requests of a server that crashed an hour ago must not look like now."""
+    daemon.tell(material.moved(phase=Phase.CRASHED, ended_at_s=material.T0 + 60))
+    daemon.board.set_load("chat", {"TP0": RankLoad(running_requests=256.0)})
+
+    text = words(daemon.client().get("/").text)
+    assert re.search(r"last load, until 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", text)
+    assert "running 256" in text
+
+
+def test_a_source_that_is_not_read_says_why_and_what_to_do(daemon):
+    daemon.board.set_sources([material.source(state="failed", why="/logs/server.log: Permission denied", do="setfacl", last_line_at_s=None)])
+
+    text = words(daemon.client().get("/").text)
+    assert "/logs/server.log: Permission denied; setfacl" in text
+    assert "an unknown time" not in text.partition("Sources")[2]

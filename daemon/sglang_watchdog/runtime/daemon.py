@@ -358,8 +358,8 @@ class Daemon:
             self.ledger.commit(changes, moved)
 
     def _record_updates(self) -> None:
-        """Counts and evidence of findings that go on firing: not each second's, or a long finding would fill the ledger."""
-        self._record([change for watch in self.watches.values() for change in watch.engine.findings.updates()])
+        """Counts and evidence of findings that go on firing, and the load: not each second's, or a long finding would fill the ledger."""
+        self._record([change for watch in self.watches.values() for change in [*watch.engine.findings.updates(), *watch.run_news()]])
 
     def _commit_positions(self) -> None:
         self._record([])
@@ -393,7 +393,8 @@ class Daemon:
             if beats == _FORGET_AFTER and self.plan.clock == "wall":
                 self._expire_what_was_before()
             if self.plan.clock == "wall":
-                self._record([change for watch in self.watches.values() for change in watch.unstick(time.monotonic())])
+                unseen = self._sight.unseen
+                self._record([change for watch in self.watches.values() for change in watch.unstick(time.monotonic(), unseen)])
             for name, watch in self.watches.items():
                 run = watch.engine.run
                 ranks = run.load.by_rank() if run is not None else {}
@@ -424,7 +425,7 @@ class Daemon:
             if time.monotonic() - self._last_item_s < _SETTLE_S:
                 return
             self._is_settled = True
-            self._record([change for watch in self.watches.values() for change in watch.settle()])
+            self._record([change for watch in self.watches.values() for change in [*watch.settle(), *watch.run_news(at_once=True)]])
             self._record_updates()
 
     def _expire_what_was_before(self) -> None:

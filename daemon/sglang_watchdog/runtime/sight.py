@@ -20,6 +20,11 @@ class Sight:
         self._reasons: dict[str, tuple[str, int]] = {}
         self._said: dict[str, str] = {}
 
+    @property
+    def unseen(self) -> frozenset[str]:
+        """The sources that are not read now, by name."""
+        return frozenset(name for name, why in self._said.items() if why)
+
     def look(self, sources: Iterable[SourceStatus]) -> None:
         """To be called every second with all of them."""
         for each in sources:
@@ -45,6 +50,6 @@ def unready(sources: Iterable[SourceStatus]) -> str:
     are none: what waits for them would wait for ever.
     """
     logs = [each for each in sources if each.server]
-    faults = [f"{each.name}: {each.why}" for each in logs if each.state == "failed"]
+    faults = [each.fault for each in logs if each.state == "failed"]
     unseen = [f"{each.name} is not open yet" for each in logs if each.state == "waiting" and each.why in ("", NOT_STARTED)]
     return "; ".join([*faults, *unseen])

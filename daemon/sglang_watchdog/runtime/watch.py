@@ -2,13 +2,13 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine.engine import Engine
 from ..engine.runs import RunState
-from ..model.finding import Change
+from ..model.finding import Change, RunChanged
 from ..model.observation import Gap, Observation, Opened, Probe, ProcessSeen, Sample, Tally, Watermark
 from ..model.signature import Library
 from ..parse.zone import Zone
@@ -20,6 +20,8 @@ from .clock import LogClock, WallClock
 from .plan import ServerPlan
 
 _REMEMBERED_BLOCKS = 256
+_RUN_AGAIN_S = 600.0  # how often the load of a run that goes on is written down; each time is an entry of the ledger
+_ABSENT_S = 2.0  # a file that is being replaced is missing for a moment
 _STUCK_S = 15.0  # a readable source moves its watermark every few seconds
 
 
@@ -87,6 +89,7 @@ class ServerWatch:
             self.add_log(name, resume, patterns)
         self._told: dict[str, Probe] = {}  # of the running launcher, by origin
         self._noted: RunState | None = None
+        self._load_told: tuple[str, Mapping[str, float], float] | None = None  # run, its load, monotonic clock
         self._samples_come = telemetry
         if telemetry:
             self.engine.announce("gpus")
@@ -137,12 +140,12 @@ class ServerWatch:
             log.is_waited_for = True
             self.engine.announce(name)
 
-    def unstick(self, now_s: float) -> list[Change]:
-        """Wait no longer for a log that can say nothing (missing, unreadable, a child that hangs): the others go on."""
+    def unstick(self, now_s: float, unread: Collection[str] = ()) -> list[Change]:
+        """Wait no longer for a log that can say nothing (missing or unreadable: `unread`; a child that hangs): the others go on."""
         changes: list[Change] = []
         for name, log in self.logs.items():
             log.heard_s = log.heard_s if log.heard_s is not None else now_s
-            if log.is_waited_for and now_s - log.heard_s > _STUCK_S:
+            if log.is_waited_for and now_s - log.heard_s > (_ABSENT_S if name in unread else _STUCK_S):
                 log.is_waited_for = False
                 changes += self.engine.withdraw(name)
         return changes
@@ -182,6 +185,20 @@ class ServerWatch:
     def settle(self) -> list[Change]:
         """All sources have been quiet for a while."""
         return self.engine.settle() + self._note_run()
+
+    def run_news(self, *, at_once: bool = False) -> list[Change]:
+        """The load of the run that goes on: soon when its speed is first known, then now and then, `at_once` while all is quiet."""
+        run, now_s = self.engine.run, time.monotonic()
+        if run is None or run.load.ready_s is None or run.closed:
+            return []
+        view = self.engine.state.view(run)
+        if self._load_told is not None and self._load_told[0] == view.id:
+            _, told, told_s = self._load_told
+            is_due = at_once or now_s - told_s >= _RUN_AGAIN_S or len(view.load) > len(told)
+            if told == view.load or not is_due:
+                return []
+        self._load_told = (view.id, view.load, now_s)
+        return [RunChanged(self.engine.state.at(), view, run.phase)]
 
     def positions(self) -> dict[str, Any]:
         """Where each log is to be taken up after a restart, as JSON by source name."""

@@ -57,6 +57,11 @@ class SourceStatus:
     last_line_at_s: float | None = None
     watermark_s: float | None = None
 
+    @property
+    def fault(self) -> str:
+        """Why it is not read, with its name."""
+        return self.why if self.why.startswith(self.name) else f"{self.name}: {self.why}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:

@@ -355,12 +355,12 @@ def _sources(sources: Iterable[SourceStatus]) -> Markup | None:
     rows = [
         tag(
             "tr",
-            tag("td", each.name, tag("div", f"{each.why} {each.do}".strip(), class_="soft") if each.why or each.do else None, class_="free"),
+            tag("td", each.name, tag("div", "; ".join(part for part in (each.why, each.do) if part), class_="soft") if each.why else None, class_="free"),
             tag("td", _badge(each.state, each.state)),
-            tag("td", f"{each.lines:,} lines, {each.bytes / 1e6:,.1f} MB"),
+            tag("td", f"{each.lines:,} lines, {each.bytes / 1e6:,.1f} MB" if each.server else "–"),
             tag("td", "–" if each.lag_bytes is None else f"{each.lag_bytes:,} B behind"),
             tag("td", _count(each.gap_count, "gap")),
-            tag("td", _clock(encode.time(each.last_line_at_s))),
+            tag("td", "–" if each.last_line_at_s is None else _clock(encode.time(each.last_line_at_s))),
         )
         for each in sources
     ]

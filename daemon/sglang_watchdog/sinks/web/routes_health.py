@@ -21,7 +21,7 @@ def router(parts: Parts) -> APIRouter:
         and waited for; a missing GPU does not matter."""
         view = parts.board.view()
         awaited = view.ready_because
-        late = "; ".join(f"{each.name}: {each.why}" for each in view.sources if each.server and each.state == "waiting")
+        late = "; ".join(each.fault for each in view.sources if each.server and each.state == "waiting")
         text = encode.dumps({"status": "waiting" if awaited else "ok", "because": awaited or late})
         return paging.json(text, 503 if awaited else 200)
 
