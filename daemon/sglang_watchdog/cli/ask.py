@@ -122,7 +122,8 @@ def _coverage(item: dict[str, Any]) -> str:
 def _source(item: dict[str, Any]) -> str:
     lag = item.get("lag_bytes")
     head = f"{item['name']:<24}{item.get('state', ''):<10}{item.get('format', ''):<9}{item.get('lines', 0):>10} lines"
-    return f"{head}  lag {'-' if lag is None else lag}  {len(item.get('gaps', []))} gaps  {item.get('why', '')}"
+    why, do = item.get("why", ""), item.get("do", "")
+    return f"{head}  lag {'-' if lag is None else lag}  {len(item.get('gaps', []))} gaps  {why}{'  → ' if why and do else ''}{do}".rstrip()
 
 
 _LINES = {"findings": _finding, "runs": _run, "gpus": _gpu, "coverage": _coverage, "sources": _source}
