@@ -85,11 +85,12 @@ def test_the_engine_tells_the_dead_flags_of_the_recorded_server(judge_files: Any
 # --- dump against command ------------------------------------------------------------------------------------------------
 
 DEFAULT = dump_of(CAPTURES / "01-moe-default")
+SERVE = f"sglang serve --model-path {DEFAULT['model_path']} --port {DEFAULT['port']}"
 
 
 def test_a_silent_change_is_found_by_comparing(knowledge: Knowledge):
     """The server says nothing where it lowers a value; the two sources side by side do."""
-    run = judge(knowledge, {**DEFAULT, "chunked_prefill_size": 2048}, "sglang serve --model-path m --chunked-prefill-size 8192")
+    run = judge(knowledge, {**DEFAULT, "chunked_prefill_size": 2048}, f"{SERVE} --chunked-prefill-size 8192")
     (one,) = (one for one in run.verdicts if one.flag == "--chunked-prefill-size")
 
     assert (one.verdict, one.resolved) == ("overridden", 2048)
@@ -100,15 +101,15 @@ def test_a_silent_change_is_found_by_comparing(knowledge: Knowledge):
 
 def test_what_the_dump_confirms_is_not_called_overridden(knowledge: Knowledge):
     """A rule of ours that predicts a change gives way to the dump that shows none."""
-    command = "sglang serve --model-path m --enable-dp-attention"
+    command = f"{SERVE} --enable-dp-attention"
     run = judge(knowledge, {**DEFAULT, "enable_dp_attention": True}, command)
     (one,) = (one for one in run.verdicts if one.flag == "--enable-dp-attention")
 
     assert one.verdict != "overridden"
 
 
-def test_paths_names_and_ports_are_not_compared(knowledge: Knowledge):
-    command = "sglang serve --model-path elsewhere --served-model-name other --port 1 --host 0.0.0.0 --api-key sk-EXAMPLE"
+def test_names_and_hosts_are_not_compared(knowledge: Knowledge):
+    command = f"{SERVE} --served-model-name other --host 0.0.0.0 --api-key sk-EXAMPLE"
     run = judge(knowledge, DEFAULT, command)
 
     assert not [one for one in run.verdicts if one.verdict == "overridden"]

@@ -157,6 +157,7 @@ class _Flag:
                 value.rule.do or "Remove it, or change what overrides it.",
                 value.rule.source,
                 resolved=value.value,
+                reason=value.rule.because,
             )
         return self._judge_effect(value)
 
@@ -287,6 +288,7 @@ class _Flag:
         starts: bool = True,
         axes: Axes | None = None,
         resolved: Any = None,
+        reason: str = "",
     ) -> FlagVerdict:
         return FlagVerdict(
             flag=self.flag.option or self.flag.typed,
@@ -299,6 +301,7 @@ class _Flag:
             axes=axes if axes is not None else self._axes(),
             starts=starts,
             resolved=resolved,
+            reason=reason,
         )
 
 

@@ -91,6 +91,7 @@ class DecisionKnowledge:
     about: str
     seen_by: str
     rules: tuple[Rule, ...]
+    argument: str = ""  # that leaves the decision to the server
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,9 @@ def read_decisions(root: Path) -> dict[str, DecisionKnowledge]:
     if faults:
         raise BrokenKnowledge("; ".join(f"{fault.path}: {fault.code or SCHEMA} {fault.message}" for fault in faults))
     return {
-        one.name: DecisionKnowledge(one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules))
+        one.name: DecisionKnowledge(
+            one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules), one.argument
+        )
         for one in (table.decisions if table else ())
     }
 
