@@ -222,7 +222,9 @@ class RunKeeper:
             run.load.on_retracted(int(hit.captures.get("count", "1") or 1))
         for name, source in milestone.facts.items():
             group, _, kind = source.rpartition(":")
-            value = typed(hit.captures.get(group), kind)
+            if kind == "const" and name in run.facts:
+                continue  # that a line was there says less than what an earlier one said
+            value = typed(group if kind == "const" else hit.captures.get(group), kind)
             if value is not None and name in _PLACED_BY:
                 self.state.placing.on_fact(_PLACED_BY[name], value, at_s=hit.at_s, rank=hit.rank)
             if value is not None and run.learn(FactEvidence(name=name, value=value, source=line.source, line=line.line)):

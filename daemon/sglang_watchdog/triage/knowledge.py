@@ -92,6 +92,7 @@ class DecisionKnowledge:
     seen_by: str
     rules: tuple[Rule, ...]
     argument: str = ""  # that leaves the decision to the server
+    shown_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,8 @@ def read_decisions(root: Path) -> dict[str, DecisionKnowledge]:
         raise BrokenKnowledge("; ".join(f"{fault.path}: {fault.code or SCHEMA} {fault.message}" for fault in faults))
     return {
         one.name: DecisionKnowledge(
-            one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules), one.argument
+            one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules), one.argument,
+            tuple(one.shown_by),
         )
         for one in (table.decisions if table else ())
     }

@@ -248,8 +248,8 @@ def _records(knowledge: Knowledge, verdicts: Sequence[FlagVerdict], *, is_asked:
     found: list[FlagRecord] = []
     for verdict in verdicts:
         topic = TOPICS.get(verdict.verdict)
-        if topic is None:
-            continue
+        if topic is None or (verdict.verdict == "redundant" and verdict.field in _OWN):
+            continue  # a port or a name that is written out is no matter of tuning
         known = knowledge.flags.get(verdict.field)
         says = verdict.because if verdict.verdict == "overridden" else f"{_named(verdict)}: {verdict.because}"
         found.append(

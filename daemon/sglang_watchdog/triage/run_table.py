@@ -47,7 +47,7 @@ def _flag(one: FlagVerdict, runs_with: Json, *, was_asked: bool) -> FlagRow:
 
 
 def _decision(knowledge: Knowledge, one: DecisionTold, question: FlagQuestion) -> DecisionRow:
-    fact = question.facts.get(one.name)
+    fact = question.facts.get(one.name) or _shown_by(knowledge, one, question)
     if fact is not None:
         said = next((line for line in question.lines if (line.source, line.line) == (fact.source, fact.line)), None)
         return _row(knowledge, one, question, "seen", "the log says it", (said or fact,))
@@ -55,6 +55,12 @@ def _decision(knowledge: Knowledge, one: DecisionTold, question: FlagQuestion) -
         cure = f" A line of this kind would tell: {one.seen_by}." if one.seen_by else ""
         return _row(knowledge, one, question, "unknown", f"{one.because}.{cure}", ())
     return _row(knowledge, one, question, "derived", one.because, ())
+
+
+def _shown_by(knowledge: Knowledge, one: DecisionTold, question: FlagQuestion) -> FactEvidence | None:
+    """A fact of the log that says the same as what was derived."""
+    facts = (question.facts.get(name) for name in knowledge.decisions[one.name].shown_by)
+    return next((fact for fact in facts if fact is not None and fact.line is not None and fact.value == one.value), None)
 
 
 def _row(
