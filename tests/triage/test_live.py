@@ -108,6 +108,30 @@ def test_what_the_dump_confirms_is_not_called_overridden(knowledge: Knowledge):
     assert one.verdict != "overridden"
 
 
+@pytest.mark.parametrize(
+    ("asked", "dump"),
+    [
+        ("--speculative-algorithm NEXTN", {"speculative_algorithm": "EAGLE"}),
+        ("--kv-cache-dtype bf16", {"kv_cache_dtype": "bfloat16"}),
+        ("--tool-call-parser qwen25", {"tool_call_parser": "qwen"}),
+        ("--quantization modelopt", {"quantization": "modelopt_fp8"}),
+        ("--moe-runner-backend auto", {"moe_runner_backend": "flashinfer_trtllm"}),
+    ],
+)
+def test_another_name_for_the_same_is_no_change(knowledge: Knowledge, asked: str, dump: Mapping[str, Json]):
+    run = judge(knowledge, {**DEFAULT, **dump}, f"{SERVE} {asked}", **SMALL_MOE)
+
+    assert not [record.summary for record in run.records if record.topic == "flag.overridden"]
+
+
+def test_a_word_that_became_another_word_is_a_change_even_where_no_rule_is_known(knowledge: Knowledge):
+    run = judge(knowledge, {**DEFAULT, "moe_runner_backend": "triton"}, f"{SERVE} --moe-runner-backend flashinfer_cutlass", **SMALL_MOE)
+    (one,) = (record for record in run.records if record.topic == "flag.overridden")
+
+    assert "asked flashinfer_cutlass, runs with triton, and no rule of this release that we know says why" in one.summary
+    assert (one.asked, one.was_asked) == ("flashinfer_cutlass", True)
+
+
 def test_names_and_hosts_are_not_compared(knowledge: Knowledge):
     command = f"{SERVE} --served-model-name other --host 0.0.0.0 --api-key sk-EXAMPLE"
     run = judge(knowledge, DEFAULT, command)

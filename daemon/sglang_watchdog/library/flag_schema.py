@@ -114,6 +114,7 @@ class FlagBody(Shape):
     dead: list[Dead] = []
     deprecated: list[Deprecated] = []
     helps: list[Help] = []
+    same_as: dict[str, str] = Field(default={}, description="A value and the name under which the dump shows it: no change")
     notes: str = ""
     source: Source
     examples: list[FlagExample] = []

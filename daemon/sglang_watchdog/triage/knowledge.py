@@ -5,7 +5,8 @@ Conditions are CEL over `args model gpu run`. In triage `args` holds what the se
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as field_of
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class FlagKnowledge:
     renamed_to: str = ""
     removed: str = ""
     notes: str = ""
+    same_as: Mapping[str, str] = field_of(default_factory=dict)  # a value and its other name in the dump
     needs: tuple[Rule, ...] = ()
     automatic: tuple[Rule, ...] = ()
     overrides: tuple[Rule, ...] = ()
@@ -101,9 +103,9 @@ class Knowledge:
 
     table: FlagTable
     flags: Mapping[str, FlagKnowledge]
-    decisions: Mapping[str, DecisionKnowledge] = field(default_factory=dict)
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    decisions: Mapping[str, DecisionKnowledge] = field_of(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field_of(default_factory=dict)
+    gpus: Mapping[str, Mapping[str, Any]] = field_of(default_factory=dict)
 
     @cached_property
     def conditions(self) -> tuple[CompiledCondition, ...]:
@@ -161,6 +163,7 @@ def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
             renamed_to=body["renamed_to"],
             removed=body["removed"],
             notes=body["notes"],
+            same_as=body["same_as"],
             examples=tuple(body["examples"]),
             **parts,
         )

@@ -192,6 +192,9 @@ def _judge_one(
     seen = {key: value for key, value in values.items() if key != name}
     resolution = Resolution(knowledge, release, given, facts, resolved=seen)
     verdict = judge_flag(knowledge, release, resolution, flag, is_running=True)
+    known = knowledge.flags.get(name)
+    if is_asked and known is not None and isinstance(flag.value, str) and known.same_as.get(flag.value, flag.value) == values.get(name) != flag.value:
+        return replace(verdict, verdict="acts", because=f"the dump shows it as {values[name]}, another name for the same", do="", resolved=None)
     if is_asked and name in values and _is_comparable(knowledge, release, flag, values[name]) and not same(values[name], flag.value):
         is_explained = verdict.verdict == "overridden" and bool(verdict.reason) and same(verdict.resolved, values[name])
         why = f"because {verdict.reason}" if is_explained else "and no rule of this release that we know says why"
@@ -218,10 +221,11 @@ def _is_comparable(knowledge: Knowledge, release: str, flag: GivenFlag, value: J
     known = knowledge.flags.get(flag.field)
     if known is not None and any(rule.speaks_for(release) for rule in known.overrides):
         return True
-    # Two words that argparse itself offers; one that begins with the other is its older name (qwen25, qwen), auto asks for a choice.
+    # Two words that argparse itself offers; one that begins with the other says the same more exactly (modelopt, modelopt_fp8), and
+    # auto asks for a choice.
     choices = (flag.declared.choices or ()) if flag.declared is not None else ()
-    is_alias = value.startswith(flag.value) or flag.value.startswith(value)
-    return {value, flag.value} <= set(choices) and flag.value != "auto" and not is_alias
+    is_closer = value.startswith(flag.value) or flag.value.startswith(value)
+    return {value, flag.value} <= set(choices) and flag.value != "auto" and not is_closer
 
 
 def _agreed(each: Sequence[Judgement], releases: Sequence[str]) -> list[FlagVerdict]:
