@@ -216,16 +216,15 @@ def _is_comparable(knowledge: Knowledge, release: str, flag: GivenFlag, value: J
         return False
     if isinstance(flag.value, (bool, int, float)) and isinstance(value, (bool, int, float)):
         return flag.declared is not None and flag.declared.action in ("store", "flag", "flag-off")
-    if not isinstance(value, str) or not isinstance(flag.value, str):
+    if not isinstance(value, str) or not isinstance(flag.value, str) or flag.value == "auto":  # auto asks for a choice
         return False
     known = knowledge.flags.get(flag.field)
     if known is not None and any(rule.speaks_for(release) for rule in known.overrides):
         return True
-    # Two words that argparse itself offers; one that begins with the other says the same more exactly (modelopt, modelopt_fp8), and
-    # auto asks for a choice.
+    # Two words that argparse itself offers; one that begins with the other says the same more exactly (modelopt, modelopt_fp8).
     choices = (flag.declared.choices or ()) if flag.declared is not None else ()
     is_closer = value.startswith(flag.value) or flag.value.startswith(value)
-    return {value, flag.value} <= set(choices) and flag.value != "auto" and not is_closer
+    return {value, flag.value} <= set(choices) and not is_closer
 
 
 def _agreed(each: Sequence[Judgement], releases: Sequence[str]) -> list[FlagVerdict]:
