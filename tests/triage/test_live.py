@@ -124,6 +124,20 @@ def test_another_name_for_the_same_is_no_change(knowledge: Knowledge, asked: str
     assert not [record.summary for record in run.records if record.topic == "flag.overridden"]
 
 
+@pytest.mark.parametrize(
+    ("release", "asked", "dump"),
+    [
+        ("0.5.23", "--dp-size 4 --enable-dp-attention --tp-size 4", {"dp_size": 1, "attn_dp_size": 4, "enable_dp_attention": True, "tp_size": 4}),
+        ("0.5.14", "--enable-flashinfer-allreduce-fusion", {"flashinfer_allreduce_fusion_backend": "auto"}),
+    ],
+)
+def test_what_stands_in_the_dump_under_its_new_field_is_no_change(knowledge: Knowledge, release: str, asked: str, dump: Mapping[str, Json]):
+    stated = Release(min=release, max=release, source="stated")
+    run = judge_run(knowledge, {**DEFAULT, **dump}, command=f"{SERVE} {asked}", release=stated, facts=dict(SMALL_MOE))
+
+    assert not [record.summary for record in run.records if record.topic == "flag.overridden"]
+
+
 def test_a_word_that_became_another_word_is_a_change_even_where_no_rule_is_known(knowledge: Knowledge):
     run = judge(knowledge, {**DEFAULT, "moe_runner_backend": "triton"}, f"{SERVE} --moe-runner-backend flashinfer_cutlass", **SMALL_MOE)
     (one,) = (record for record in run.records if record.topic == "flag.overridden")

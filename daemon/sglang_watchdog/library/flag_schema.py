@@ -114,6 +114,7 @@ class FlagBody(Shape):
     dead: list[Dead] = []
     deprecated: list[Deprecated] = []
     helps: list[Help] = []
+    moved: list[Statement] = Field(default=[], description="Where this holds of the dump, what was asked stands there under another field")
     same_as: dict[str, str] = Field(default={}, description="A value and the name under which the dump shows it: no change")
     notes: str = ""
     source: Source

@@ -80,6 +80,7 @@ class FlagKnowledge:
     dead: tuple[Rule, ...] = ()
     deprecated: tuple[Rule, ...] = ()
     helps: tuple[Rule, ...] = ()
+    moved: tuple[Rule, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ()
 
     def covers(self, release: str) -> bool:
@@ -112,7 +113,7 @@ class Knowledge:
         """Every compiled condition, for lint."""
         rules: list[Rule] = []
         for one in self.flags.values():
-            rules += [*one.needs, *one.automatic, *one.overrides, *one.fails, *one.conflicts, *one.helps]
+            rules += [*one.needs, *one.automatic, *one.overrides, *one.fails, *one.conflicts, *one.helps, *one.moved]
         for decision in self.decisions.values():
             rules += decision.rules
         return tuple(condition for rule in rules for condition in rule.conditions)
@@ -150,7 +151,7 @@ def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
             raise BrokenKnowledge(f"{signature.id} and {found[name].signature} both describe the field {name}")
         parts = {
             key: tuple(_rule(item, signature.releases, signature.id) for item in body[key])
-            for key in ("needs", "automatic", "overrides", "fails", "conflicts", "dead", "deprecated", "helps")
+            for key in ("needs", "automatic", "overrides", "fails", "conflicts", "dead", "deprecated", "helps", "moved")
         }
         found[name] = FlagKnowledge(
             signature=signature.id,

@@ -195,6 +195,8 @@ def _judge_one(
     known = knowledge.flags.get(name)
     if is_asked and known is not None and isinstance(flag.value, str) and known.same_as.get(flag.value, flag.value) == values.get(name) != flag.value:
         return replace(verdict, verdict="acts", because=f"the dump shows it as {values[name]}, another name for the same", do="", resolved=None)
+    if is_asked and (moved := _moved(knowledge, release, flag, values, given, facts)):
+        return verdict if verdict.verdict == "deprecated" else replace(verdict, verdict="acts", because=moved, do="", resolved=None)
     if is_asked and name in values and _is_comparable(knowledge, release, flag, values[name]) and not same(values[name], flag.value):
         is_explained = verdict.verdict == "overridden" and bool(verdict.reason) and same(verdict.resolved, values[name])
         why = f"because {verdict.reason}" if is_explained else "and no rule of this release that we know says why"
@@ -210,15 +212,28 @@ def _judge_one(
     return verdict
 
 
+def _moved(
+    knowledge: Knowledge, release: str, flag: GivenFlag, values: Mapping[str, Json], given: Mapping[str, Json], facts: Mapping[str, Json]
+) -> str:
+    """Why the dump shows what was asked under another field; "" where it does not."""
+    known = knowledge.flags.get(flag.field)
+    if known is None or not known.moved:
+        return ""
+    whole = Resolution(knowledge, release, given, facts, resolved=values)
+    return next((rule.because for rule in known.moved if rule.speaks_for(release) and whole.holds(rule) is True), "")
+
+
 def _is_comparable(knowledge: Knowledge, release: str, flag: GivenFlag, value: Json) -> bool:
     """Whether a difference between command and dump means a change: not for paths, names, secrets and nested records."""
     if flag.field in _OWN or is_secret(flag.field) or flag.value == MASK or value is None:
         return False
+    known = knowledge.flags.get(flag.field)
     if isinstance(flag.value, (bool, int, float)) and isinstance(value, (bool, int, float)):
-        return flag.declared is not None and flag.declared.action in ("store", "flag", "flag-off")
+        # A switch may be reset when its successor takes over (enable_ep_moe): only where this release was read for it.
+        is_read = not isinstance(flag.value, bool) or (known is not None and known.covers(release))
+        return is_read and flag.declared is not None and flag.declared.action in ("store", "flag", "flag-off")
     if not isinstance(value, str) or not isinstance(flag.value, str) or flag.value == "auto":  # auto asks for a choice
         return False
-    known = knowledge.flags.get(flag.field)
     if known is not None and any(rule.speaks_for(release) for rule in known.overrides):
         return True
     # Two words that argparse itself offers; one that begins with the other says the same more exactly (modelopt, modelopt_fp8).
