@@ -3,7 +3,7 @@
 
 import pytest
 
-from sglang_watchdog.parse.redact import Redactor, redact
+from sglang_watchdog.parse.redact import Redactor, redact, redact_words
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,23 @@ def test_values_learned_from_a_dump_are_cut_anywhere() -> None:
     redactor.learn(("abcdef123", "abc"))
 
     assert redactor("x abcdef123 abc") == "x *** abc"
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("--api-key sk-planted-1 --tp 2", ("--api-key", "***", "--tp", "2")),
+        ("--api-key=sk-planted-1 --tp=2", ("--api-key=***", "--tp=2")),
+        ("--admin-api-key planted --port 1", ("--admin-api-key", "***", "--port", "1")),
+        ("--api-k planted", ("--api-k", "***")),
+        ("--admin=planted", ("--admin=***",)),
+        ("--ssl-keyfile-password planted", ("--ssl-keyfile-password", "***")),
+        ("--hicache-storage-backend-extra-config {planted}", ("--hicache-storage-backend-extra-config", "***")),
+        ("--model-path https://me:planted@host/m", ("--model-path", "https://***@host/m")),
+        ("--model-loader-extra-config {} --model /m/x", ("--model-loader-extra-config", "***", "--model", "/m/x")),
+        ("--api-key -planted --tp 2", ("--api-key", "***", "--tp", "2")),
+    ],
+)
+def test_a_launch_command_keeps_its_words_and_loses_its_secrets(words: str, kept: tuple[str, ...]):
+    assert redact_words(words.split()) == kept
+    assert "planted" not in repr(redact_words(words.split()))

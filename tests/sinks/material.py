@@ -15,6 +15,7 @@ from sglang_watchdog.model.finding import (
     RunChanged,
     SamplesEvidence,
 )
+from sglang_watchdog.model.flags import DecisionRow, FlagRow, FlagTable, Launch, SuggestionRow
 from sglang_watchdog.model.observation import Gap, Sample
 from sglang_watchdog.model.signature import Condition, Library, Signature
 from sglang_watchdog.model.words import Answer, Kind, Phase, ScopeKind, Severity, State, Status
@@ -97,6 +98,27 @@ def run(id: str = "run-1", **fields: Any) -> Run:
         ),
         **fields,
     )
+
+
+FLAGS = FlagTable(
+    launch=Launch(words=("--attention-backend", "flashinfer", "--api-key", "***"), source="process command line"),
+    releases=("0.5.8",),
+    rows=(
+        FlagRow(
+            flag="--attention-backend", field="attention_backend", asked="flashinfer", runs_with="triton", was_asked=True, verdict="overridden",
+            because="asked flashinfer, runs with triton, because <b>it</b> must", do="Remove it.", source="0.5.8, srt/server_args.py::__post_init__",
+        ),
+    ),
+    decisions=(
+        DecisionRow(
+            name="moe_runner", about="kernels of the routed experts", argument="moe_runner_backend", in_dump="auto", value="triton", how="seen",
+            because="the log says it", source="", seen_by="Using default MoE kernel config", evidence=(LINE,),
+        ),
+    ),
+    suggestions=(SuggestionRow(flag="--enable-torch-compile", because="one request at a time", do="Try it.", source="0.5.8, srt/server_args.py::f"),),
+    described=141,
+    undescribed=388,
+)  # fmt: skip
 
 
 def moved(id: str = "run-1", *, at_s: float = T0, was: Phase | None = None, **fields: Any) -> RunChanged:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sglang_watchdog.model.words import Severity, State
+from sglang_watchdog.model.words import Phase, Severity, State
 from sglang_watchdog.sinks.state import Reload
 from sglang_watchdog.sinks.web import schema
 from sglang_watchdog.sinks.web.tokens import TokenScope
@@ -27,6 +27,7 @@ def ids(answer) -> list[str]:
         ("/api/v1/runs", schema.RunPage),
         ("/api/v1/runs/run-1", schema.Run),
         ("/api/v1/runs/run-1/facts", schema.FactPage),
+        ("/api/v1/runs/run-1/flags", schema.RunFlags),
         ("/api/v1/runs/run-1/compare/run-1", schema.Comparison),
         ("/api/v1/gpus", schema.GpuPage),
         ("/api/v1/gpus/GPU-0000", schema.Gpu),
@@ -59,6 +60,7 @@ def test_every_answer_has_the_shape_that_openapi_describes(story, path, shape):
         "/api/v1/findings/none",
         "/api/v1/runs/none",
         "/api/v1/runs/none/facts",
+        "/api/v1/runs/none/flags",
         "/api/v1/runs/run-1/compare/none",
         "/api/v1/gpus/none",
         "/api/v1/gpus/none/samples",
@@ -285,6 +287,20 @@ def test_two_runs_are_compared_by_what_differs(daemon):
     assert answer["load"] == [{"name": "decode_tokens_per_s", "a": 4905.0, "b": 20990.0, "ratio": 4.2793}]
     assert [each["signature"] for each in answer["findings_only_a"]] == ["graphs-off"]
     assert answer["findings_only_b"] == []
+
+
+def test_the_flags_of_a_run_stay_on_record(daemon):
+    """A daemon that began anew tells of the run before it has judged its flags again."""
+    daemon.tell(material.moved())
+    before = daemon.client().get("/api/v1/runs/run-1/flags").json()
+    daemon.tell(material.moved(at_s=material.T0 + 20, flags=material.FLAGS), material.moved(at_s=material.T0 + 30, phase=Phase.IDLE))
+    answer = daemon.client().get("/api/v1/runs/run-1/flags")
+
+    assert (before["flags"], "not judged yet" in before["because"]) == ([], True)
+    schema.RunFlags.model_validate_json(answer.content, strict=False)
+    (flag,) = answer.json()["flags"]
+    assert (flag["asked"], flag["runs_with"], flag["verdict"]) == ("flashinfer", "triton", "overridden")
+    assert answer.json()["decisions"][0]["evidence"][0]["line"] == 28
 
 
 def test_the_status_counts_what_fires_on_each_server(story):

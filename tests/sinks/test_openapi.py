@@ -17,6 +17,7 @@ SHAPES = {
     "list_runs": schema.RunPage,
     "get_run": schema.Run,
     "list_facts": schema.FactPage,
+    "get_run_flags": schema.RunFlags,
     "compare_runs": schema.Comparison,
     "list_gpus": schema.GpuPage,
     "get_gpu": schema.Gpu,

@@ -78,6 +78,24 @@ def test_it_shows_server_findings_with_evidence_and_remedy_gpus_and_what_is_miss
         assert shown in text, shown
 
 
+def test_launch_flags_are_a_table_of_the_current_run(daemon):
+    daemon.tell(material.moved(flags=material.FLAGS))
+    page = daemon.client().get("/").text
+    text = words(page)
+
+    for shown in (
+        "Launch flags: 1 set, 1 to look at",
+        "Asked: from the process command line.",
+        "flag asked runs with verdict why what to do --attention-backend flashinfer triton overridden asked flashinfer, runs with triton",
+        "kernels of the routed experts moe_runner_backend = auto triton seen the log says it server.log:28",
+        "Would help here and is not set",
+        "--enable-torch-compile one request at a time Try it.",
+        "141 flags of it are described, 388 known by declaration only.",
+    ):
+        assert shown in text, shown
+    assert "<b>it</b>" not in page
+
+
 def test_what_a_cause_explains_is_folded_inside_it(story):
     page = story.client().get("/").text
 

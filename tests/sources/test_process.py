@@ -64,8 +64,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
     yield start_one
     for server in started:
-        os.killpg(server.process.pid, signal.SIGKILL)
-        server.process.wait()
+        if server.process.returncode is None:
+            os.killpg(server.process.pid, signal.SIGKILL)
+            server.process.wait()
 
 
 async def see(server: Server, wanted: Callable[[ProcessSeen | Probe], bool]) -> tuple[ProcessSeen | Probe, float]:
@@ -99,6 +100,33 @@ def test_the_whole_tree_is_seen_once(start: Callable[..., Server]) -> None:
     told = next(event for event in seen if isinstance(event, Probe))
     assert told.origin == "process command line"
     assert told.facts["args.port"] == server.port
+    assert told.command == ("--port", str(server.port))
+    assert told.started_s is not None
+    assert abs(told.started_s - time.time()) < 60
+
+
+def test_the_launch_command_goes_on_without_its_secrets(start: Callable[..., Server]) -> None:
+    server = start("--api-key sk-planted-1", "--admin-api-k=planted-2", "--attention-backend fa3")
+    told = next(event for event in server.table().step(time.time()) if isinstance(event, Probe))
+
+    assert told.command == ("--port", str(server.port), "--api-key", "***", "--admin-api-k=***", "--attention-backend", "fa3")
+    assert "planted" not in repr(told)
+
+
+def test_a_server_that_is_not_there_is_said_once_and_said_again_when_it_went(start: Callable[..., Server]) -> None:
+    """Whoever waits for the launch command waits for an answer."""
+    server = start()
+    nobody = ProcessTable("processes", selects=lambda _: False)
+    table = server.table()
+    missing = [event for at_s in (1.0, 2.0, 9.0) for event in nobody.step(at_s) if isinstance(event, Probe)]
+    there = [event for event in table.step(1.0) if isinstance(event, Probe)]
+    os.killpg(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    gone = [event for at_s in (20.0, 30.0) for event in table.step(at_s) if isinstance(event, Probe)]
+
+    assert [(event.origin, event.command, bool(event.error)) for event in missing] == [("process command line", None, True)]
+    assert [event.command is not None for event in there] == [True]
+    assert [(event.command, bool(event.error)) for event in gone] == [(None, True)]
 
 
 def killed_when_seen(pid: int) -> Callable[[ProcessSeen | Probe], bool]:

@@ -85,11 +85,12 @@ def test_the_engine_tells_the_dead_flags_of_the_recorded_server(judge_files: Any
 # --- dump against command ------------------------------------------------------------------------------------------------
 
 DEFAULT = dump_of(CAPTURES / "01-moe-default")
+SERVE = f"sglang serve --model-path {DEFAULT['model_path']} --port {DEFAULT['port']}"
 
 
 def test_a_silent_change_is_found_by_comparing(knowledge: Knowledge):
     """The server says nothing where it lowers a value; the two sources side by side do."""
-    run = judge(knowledge, {**DEFAULT, "chunked_prefill_size": 2048}, "sglang serve --model-path m --chunked-prefill-size 8192")
+    run = judge(knowledge, {**DEFAULT, "chunked_prefill_size": 2048}, f"{SERVE} --chunked-prefill-size 8192")
     (one,) = (one for one in run.verdicts if one.flag == "--chunked-prefill-size")
 
     assert (one.verdict, one.resolved) == ("overridden", 2048)
@@ -100,15 +101,53 @@ def test_a_silent_change_is_found_by_comparing(knowledge: Knowledge):
 
 def test_what_the_dump_confirms_is_not_called_overridden(knowledge: Knowledge):
     """A rule of ours that predicts a change gives way to the dump that shows none."""
-    command = "sglang serve --model-path m --enable-dp-attention"
+    command = f"{SERVE} --enable-dp-attention"
     run = judge(knowledge, {**DEFAULT, "enable_dp_attention": True}, command)
     (one,) = (one for one in run.verdicts if one.flag == "--enable-dp-attention")
 
     assert one.verdict != "overridden"
 
 
-def test_paths_names_and_ports_are_not_compared(knowledge: Knowledge):
-    command = "sglang serve --model-path elsewhere --served-model-name other --port 1 --host 0.0.0.0 --api-key sk-EXAMPLE"
+@pytest.mark.parametrize(
+    ("asked", "dump"),
+    [
+        ("--speculative-algorithm NEXTN", {"speculative_algorithm": "EAGLE"}),
+        ("--kv-cache-dtype bf16", {"kv_cache_dtype": "bfloat16"}),
+        ("--tool-call-parser qwen25", {"tool_call_parser": "qwen"}),
+        ("--quantization modelopt", {"quantization": "modelopt_fp8"}),
+        ("--moe-runner-backend auto", {"moe_runner_backend": "flashinfer_trtllm"}),
+    ],
+)
+def test_another_name_for_the_same_is_no_change(knowledge: Knowledge, asked: str, dump: Mapping[str, Json]):
+    run = judge(knowledge, {**DEFAULT, **dump}, f"{SERVE} {asked}", **SMALL_MOE)
+
+    assert not [record.summary for record in run.records if record.topic == "flag.overridden"]
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "dump"),
+    [
+        ("0.5.23", "--dp-size 4 --enable-dp-attention --tp-size 4", {"dp_size": 1, "attn_dp_size": 4, "enable_dp_attention": True, "tp_size": 4}),
+        ("0.5.14", "--enable-flashinfer-allreduce-fusion", {"flashinfer_allreduce_fusion_backend": "auto"}),
+    ],
+)
+def test_what_stands_in_the_dump_under_its_new_field_is_no_change(knowledge: Knowledge, release: str, asked: str, dump: Mapping[str, Json]):
+    stated = Release(min=release, max=release, source="stated")
+    run = judge_run(knowledge, {**DEFAULT, **dump}, command=f"{SERVE} {asked}", release=stated, facts=dict(SMALL_MOE))
+
+    assert not [record.summary for record in run.records if record.topic == "flag.overridden"]
+
+
+def test_a_word_that_became_another_word_is_a_change_even_where_no_rule_is_known(knowledge: Knowledge):
+    run = judge(knowledge, {**DEFAULT, "moe_runner_backend": "triton"}, f"{SERVE} --moe-runner-backend flashinfer_cutlass", **SMALL_MOE)
+    (one,) = (record for record in run.records if record.topic == "flag.overridden")
+
+    assert "asked flashinfer_cutlass, runs with triton, and no rule of this release that we know says why" in one.summary
+    assert (one.asked, one.was_asked) == ("flashinfer_cutlass", True)
+
+
+def test_names_and_hosts_are_not_compared(knowledge: Knowledge):
+    command = f"{SERVE} --served-model-name other --host 0.0.0.0 --api-key sk-EXAMPLE"
     run = judge(knowledge, DEFAULT, command)
 
     assert not [one for one in run.verdicts if one.verdict == "overridden"]

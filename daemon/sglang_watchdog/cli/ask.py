@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .explain import DEFAULT_URL
+from .run_flags import flag_text
 from .terminal import colour
 
 _COLOUR = {"critical": "31;1", "warning": "33;1", "info": "36"}
@@ -26,6 +27,9 @@ def parser(name: str) -> argparse.ArgumentParser:
     if name == "findings":
         for filter_ in ("server", "state", "severity", "topic", "signature", "run"):
             p.add_argument(f"--{filter_}")
+    if name == "runs":
+        p.add_argument("wanted_run", nargs="?", metavar="RUN", help="one run by its id (default: all)")
+        p.add_argument("--flags", action="store_true", help="its launch flags, one by one (default: the newest run's): asked, runs with, why, what to do")
     if name == "coverage":
         p.add_argument("--verdict", choices=("yes", "no", "unknown", "not-applicable"))
     return p
@@ -36,6 +40,12 @@ def main(name: str, argv: list[str]) -> int:
     try:
         while True:
             items = list(_items(options, name))
+            if name == "runs":
+                wanted = _wanted_runs(items, options)
+                if options.wanted_run and not wanted:
+                    print(f"sglang-watchdog runs: no run {options.wanted_run} is on record; `sglang-watchdog runs` lists them", file=sys.stderr)
+                    return 2
+                items = wanted
             if options.watch and sys.stdout.isatty():
                 sys.stdout.write("\x1b[H\x1b[2J")
             _show(name, items, options)
@@ -55,6 +65,20 @@ def main(name: str, argv: list[str]) -> int:
         print(f"sglang-watchdog {name}: no daemon answers at {options.url} ({getattr(error, 'reason', error)}); "
               "start one with `sglang-watchdog run`, or name it with --url", file=sys.stderr)  # fmt: skip
         return 4
+
+
+def _wanted_runs(items: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The run that was named, with its flags where they are asked for."""
+    if options.wanted_run:
+        items = [item for item in items if item["id"].startswith(options.wanted_run)]
+    if not options.flags:
+        return items
+    return [{**item, "flags": _get(options, f"/api/v1/runs/{item['id']}/flags")} for item in items[:1]]
+
+
+def _get(options: argparse.Namespace, path: str) -> Any:
+    with urllib.request.urlopen(request_to(options, path), timeout=10) as answer:  # noqa: S310 - the person names it
+        return json.load(answer)
 
 
 def request_to(options: argparse.Namespace, path: str) -> urllib.request.Request:
@@ -100,7 +124,8 @@ def _run(item: dict[str, Any]) -> str:
     release = item["sglang_version"]
     version = release["min"] if release["min"] == release["max"] else f"{release['min']}..{release['max']}"
     what = f"{version or 'unknown':<14}{item.get('model') or '':<30}{item['started_at']}"
-    return f"{item['id']}  {item['server']:<12}{item['phase']:<10}{what}"
+    head = f"{item['id']}  {item['server']:<12}{item['phase']:<10}{what}"
+    return f"{head}\n\n{flag_text(item['flags'], is_colour=colour(sys.stdout))}" if "flags" in item else head
 
 
 def _gpu(item: dict[str, Any]) -> str:

@@ -3,8 +3,12 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .terminal import ProgressBar, colour
+
+if TYPE_CHECKING:
+    from ..model.flags import Launch
 
 FORMATS = ("text", "json", "markdown", "junit", "sarif")
 
@@ -24,6 +28,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--format", choices=FORMATS, default="text")
     p.add_argument("--fail-on", choices=("critical", "warning", "info", "never"), default="critical")
     p.add_argument("--timezone", metavar="TZ", help="zone of the log's stamps: UTC, +08:00, Asia/Shanghai")
+    p.add_argument(
+        "--command",
+        metavar="WORDS",
+        help="the launch command of the log's last run: what was asked is held against what it runs with (the daemon reads it from the process)",
+    )
     p.add_argument("--until", metavar="TIME", help="nothing more was said until then (RFC 3339, or mtime: the file's own time)")
     return p
 
@@ -31,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
 def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for all commands
     options = parser().parse_args(argv)
     from ..offline.check import Request, UsageError, run_check
+    from ..triage.command import NotACommand
     from ..triage.findings import flag_judge
     from .main import version
 
@@ -44,13 +54,14 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
                 signatures=tuple(options.signatures),
                 timezone=options.timezone,
                 until=options.until,
+                launch=_launch(options.command),
                 fail_on=options.fail_on,
             ),
             version(),
             on_bytes=bar.add,
             flags=flag_judge,
         )
-    except UsageError as error:
+    except (UsageError, NotACommand) as error:
         print(f"sglang-watchdog check: {error}", file=sys.stderr)
         return 2
     finally:
@@ -61,6 +72,21 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     if report.exit_code == 3 and options.format == "text" and not any(source.sglang_lines for source in report.sources):
         print("Nothing here is an SGLang log. `sglang-watchdog doctor` finds the logs of running servers.", file=sys.stderr)
     return report.exit_code
+
+
+def _launch(text: str | None) -> "Launch | None":
+    """The launch command as the process source tells it.
+
+    Raises:
+        NotACommand: the text holds none.
+    """
+    if text is None:
+        return None
+    from ..model.flags import Launch
+    from ..parse.redact import redact_words
+    from ..triage.command import read_command
+
+    return Launch(words=redact_words(read_command(text).arguments), source="--command")
 
 
 def _rendered(report, options: argparse.Namespace) -> str:  # type: ignore[no-untyped-def]

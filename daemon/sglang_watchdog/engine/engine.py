@@ -65,8 +65,8 @@ class Engine:
         self.said = SaidJudge(self.state, self.roots, self.windowed)
         self.silences = SilenceJudge(self.state, self.roots, self.windowed)
         self.flags = FlagFindings(self.state, self.roots)
-        self.keeper = RunKeeper(self.state, self.roots, self.windowed, self.said, self.silences)
-        self.intake = Intake(self.state, self.keeper)
+        self.keeper = RunKeeper(self.state, self.roots, self.windowed, self.said, self.silences, self.flags)
+        self.intake = Intake(self.state, self.keeper, self.flags)
         self._order = Sequencer()
 
     @property
@@ -127,7 +127,9 @@ class Engine:
         changes = self.settle()
         if until_s is not None and until_s > self.state.now_s:
             changes += self._tick_to(until_s, inclusive=True)
-        return changes + self.silences.judge(over=True) + self.state.fold()
+        changes += self.silences.judge(over=True)
+        run = self.state.run
+        return changes + (self.flags.on_finish(run) if run is not None else []) + self.state.fold()
 
     def _act(self, released: Iterator[Observation]) -> list[Change]:
         changes: list[Change] = []

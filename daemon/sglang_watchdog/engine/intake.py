@@ -18,6 +18,7 @@ from ..model.observation import (
     Sample,
     Tally,
 )
+from .flags import FlagFindings
 from .gpus import GpuState
 from .run_keeper import RunKeeper
 from .runs import line_at
@@ -29,9 +30,10 @@ _BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say th
 class Intake:
     """What is neither a match nor a dump: load, samples, sources, probes, processes and a person's commands."""
 
-    def __init__(self, state: EngineState, keeper: RunKeeper) -> None:
+    def __init__(self, state: EngineState, keeper: RunKeeper, flags: FlagFindings) -> None:
         self.state = state
         self.keeper = keeper
+        self.flags = flags
 
     def take(self, observation: Observation) -> list[Change]:
         """Take one observation; those that are not for it change nothing."""
@@ -162,7 +164,8 @@ class Intake:
             if name == "run.sglang_version" and isinstance(value, str):
                 run.release = Release(min=value, max=value, source="probed")
         run.version += 1
-        return [RunChanged(probe.at_s, self.state.view(run), run.phase)] if probe.facts else []
+        changes = self.flags.on_probe(run, probe)
+        return [*changes, RunChanged(probe.at_s, self.state.view(run), run.phase)] if probe.facts else changes
 
     def _on_process(self, seen: ProcessSeen) -> list[Change]:
         run = self.state.run

@@ -8,6 +8,7 @@ from ..model.signature import Milestone
 from ..model.words import Kind, Phase
 from .args import flattened
 from .compiled import CompiledSignature, Roles, is_hardware
+from .flags import FlagFindings
 from .load import Load
 from .roots import Roots
 from .runs import BUSY, ENDED, RANK_PHASE, SERVING, RunState, joins, line_at, line_of, run_id
@@ -31,12 +32,15 @@ _PLACED_BY = {
 class RunKeeper:
     """Opens, moves and closes runs; holds the launcher's first lines until it is known whose they are."""
 
-    def __init__(self, state: EngineState, roots: Roots, windowed: WindowJudge, said: SaidJudge, silences: SilenceJudge) -> None:
+    def __init__(
+        self, state: EngineState, roots: Roots, windowed: WindowJudge, said: SaidJudge, silences: SilenceJudge, flags: FlagFindings
+    ) -> None:
         self.state = state
         self.roots = roots
         self.windowed = windowed
         self.said = said
         self.silences = silences
+        self.flags = flags
         self._prelude: list[Hit] = []  # launcher lines before a dump
         self._prelude_since: float | None = None
 
@@ -182,6 +186,7 @@ class RunKeeper:
             run.facts["run.restarted"] = FactEvidence(name="run.restarted", value=True, source=run.sources[-1])
             run.version += 1
         changes += self.windowed.judge_end(run, at_s)
+        changes += self.flags.judge(run, at_s, is_over=True)
         changes += self.state.findings.close_run(run.id, at_s)
         self._prune(run)
         return [*changes, RunChanged(at_s, self.state.view(run), was)]
@@ -217,7 +222,9 @@ class RunKeeper:
             run.load.on_retracted(int(hit.captures.get("count", "1") or 1))
         for name, source in milestone.facts.items():
             group, _, kind = source.rpartition(":")
-            value = typed(hit.captures.get(group), kind)
+            if kind == "const" and name in run.facts:
+                continue  # that a line was there says less than what an earlier one said
+            value = typed(group if kind == "const" else hit.captures.get(group), kind)
             if value is not None and name in _PLACED_BY:
                 self.state.placing.on_fact(_PLACED_BY[name], value, at_s=hit.at_s, rank=hit.rank)
             if value is not None and run.learn(FactEvidence(name=name, value=value, source=line.source, line=line.line)):
@@ -226,7 +233,8 @@ class RunKeeper:
         if run.phase in ENDED and before is not None:
             changes += self.said.flush_deferred(float("inf"), run) if run.phase is Phase.STOPPED else []
             if run.phase is Phase.STOPPED:
-                changes += self.windowed.judge_end(run, hit.at_s) + self.state.findings.close_run(run.id, hit.at_s)
+                changes += self.windowed.judge_end(run, hit.at_s) + self.flags.on_end(run, hit.at_s)
+                changes += self.state.findings.close_run(run.id, hit.at_s)
         return changes
 
     def _implied(self, run: RunState, fact: str, value: Json, line: LineEvidence) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..model.finding import AbsenceEvidence, FactEvidence, LineEvidence, Release, Run
+from ..model.flags import FlagQuestion, FlagTable, Launch
 from ..model.observation import Dump, Gap, Hit, Json, Position
 from ..model.words import Phase
 from .load import Load
@@ -70,7 +71,10 @@ class RunState:
     gaps: list[Gap] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     custom_logging: bool = False
-    flags_judged: bool = False
+    launch: Launch | None = None
+    is_launch_told: bool = False  # the launch command is known, or known not to be there
+    flag_question: FlagQuestion | None = None  # once they are due
+    flag_table: FlagTable | None = None  # once they are judged
     timings_s: dict[str, float] = field(default_factory=dict)
     first_line: LineEvidence | None = None
     last_line_s: float | None = None
@@ -221,6 +225,7 @@ class RunState:
             placement_source=placement,
             model=self.model_name(),
             sources=tuple(self.sources),
+            flags=self.flag_table,
         )
 
     def model_name(self) -> str:

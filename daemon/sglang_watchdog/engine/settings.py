@@ -1,38 +1,14 @@
 """What a server's configuration may change in how the engine judges it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from ..model.finding import Release
-from ..model.observation import Json
+from ..model.flags import FlagAnswer, FlagQuestion, Launch
 from ..model.words import Severity
 from .load import LoadSettings
 
-
-class FlagRecord(Protocol):
-    """What is to be said about one flag of a run; triage makes it."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def signature(self) -> str: ...
-    @property
-    def field(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def summary(self) -> str: ...
-    @property
-    def explanation(self) -> str: ...
-    @property
-    def remediation(self) -> str: ...
-    @property
-    def references(self) -> tuple[str, ...]: ...
-
-
-# Pure: arguments (secrets masked), release, facts by dotted name.
-FlagJudge = Callable[[Mapping[str, Json], Release, Mapping[str, Json]], Sequence[FlagRecord]]
+# Pure: what the flags of a run are judged by in, its table out.
+FlagJudge = Callable[[FlagQuestion], FlagAnswer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,4 +23,6 @@ class EngineSettings:
     idle_after_s: float = 60.0  # no batch line for this long while the watermark moves
     prelude_s: float = 120.0  # lines before the dump belong to it for this long
     keep_runs: int = 20
-    flag_judge: FlagJudge | None = None         # None: flags are not judged
+    flag_judge: FlagJudge | None = None  # None: flags are not judged
+    awaits_launch: bool = False  # a source will tell each run's launch command, or that there is none: flags wait for it
+    launch: Launch | None = None  # of the newest run, where the user gave it; used at the end of what was read

@@ -1,5 +1,7 @@
 """Captured texts as the values of facts."""
 
+import json
+
 from ..model.observation import Json
 
 
@@ -13,6 +15,9 @@ def typed(text: str | None, kind: str) -> Json | None:
                 return int(text.replace(",", ""))
             case "float":
                 return float(text.replace(",", ""))
+            case "const":
+                constant: Json = json.loads(text)
+                return constant
             case "max_int":
                 return max(int(part) for part in text.replace(",", " ").split())
     except ValueError:

@@ -95,7 +95,7 @@ class Compiler:
         return Milestone(
             name=body.name,
             patterns=patterns,
-            facts={name: f"{source.capture}:{source.type}" for name, source in body.facts.items()},
+            facts={name: source.compiled() for name, source in body.facts.items()},
         )
 
     def specifier(self, text: str, way: Way) -> str:

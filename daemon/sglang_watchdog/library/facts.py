@@ -1,5 +1,6 @@
 """The facts that conditions may read, with their types; lint runs every condition on samples of them."""
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -56,11 +57,16 @@ def fact_types(library: Library, files: Iterable[SignatureFile], roots: Iterable
         types.update({f"run.progress_{what}_done": "int", f"run.progress_{what}_total": "int", f"run.progress_{what}_s": "float"})
     for milestone in library.milestones:
         types[f"run.since_{milestone.name.replace('-', '_')}_s"] = "float"
-        types.update({name: TYPE_OF_CAPTURE[source.rpartition(":")[2]] for name, source in milestone.facts.items()})
+        types.update({name: _type_of(source) for name, source in milestone.facts.items()})
     for file in files:
         for name, value in file.body.concludes.items():
             types.setdefault(name, type(value).__name__)
     return types
+
+
+def _type_of(source: str) -> str:
+    what, _, kind = source.rpartition(":")
+    return type(json.loads(what)).__name__ if kind == "const" else TYPE_OF_CAPTURE[kind]
 
 
 def samples(types: Mapping[str, str], windows: Iterable[str]) -> dict[str, dict[str, Any]]:

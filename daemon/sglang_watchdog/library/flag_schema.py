@@ -114,6 +114,8 @@ class FlagBody(Shape):
     dead: list[Dead] = []
     deprecated: list[Deprecated] = []
     helps: list[Help] = []
+    moved: list[Statement] = Field(default=[], description="Where this holds of the dump, what was asked stands there under another field")
+    same_as: dict[str, str] = Field(default={}, description="A value and the name under which the dump shows it: no change")
     notes: str = ""
     source: Source
     examples: list[FlagExample] = []
@@ -142,6 +144,8 @@ class Decision(Shape):
 
     name: Annotated[str, StringConstraints(pattern=r"^run\.[a-z][a-z0-9_]*$")]
     about: str
+    argument: str = Field(default="", description="The argument that leaves it to the server, as the dump names it")
+    shown_by: list[str] = Field(default=[], description="Facts of the log that prove it where they have the same value")
     seen_by: str = Field(default="", description="The lines of a log that prove it")
     releases: str = Field(min_length=1)
     rules: list[DecisionRule] = Field(min_length=1, description="In order: the first whose conditions hold decides")

@@ -23,6 +23,7 @@ DETECTING: Final = (
     "resolve_when", "yields_to", "flag",
 )  # fmt: skip
 TELLING: Final = frozenset({"because", "anywhere", "example", "level"})
+LATER: Final = frozenset({"moved", "same_as"})  # parts that came after signatures were locked: empty, they are not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def detecting_hash(body: SignatureBody) -> str:
 
 def _stripped(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _stripped(inner) for key, inner in value.items() if key not in TELLING}
+        return {key: _stripped(inner) for key, inner in value.items() if key not in TELLING and (inner or key not in LATER)}
     return [_stripped(inner) for inner in value] if isinstance(value, list) else value
 
 

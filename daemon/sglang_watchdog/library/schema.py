@@ -2,6 +2,7 @@
 which kind needs which block is a lint rule of its own (SIG011)."""
 
 # ruff: noqa: RUF012  (pydantic copies defaults; none is shared)
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
@@ -179,8 +180,21 @@ class SignatureBody(Shape):
 
 
 class FactSource(Shape):
-    capture: str
+    """What a line teaches: a capture of it, or that the line was there at all (`value`), which never replaces what is known."""
+
+    capture: str = ""
     type: Literal["int", "float", "text"] = "text"
+    value: bool | str | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> "FactSource":
+        if (self.value is None) == (not self.capture):
+            raise ValueError("give either `capture` or `value`")
+        return self
+
+    def compiled(self) -> str:
+        """As `model.signature.Milestone` holds it: `capture:type`, or the value as JSON and `:const`."""
+        return f"{self.capture}:{self.type}" if self.capture else f"{json.dumps(self.value)}:const"
 
 
 def as_fact_source(value: Any) -> Any:

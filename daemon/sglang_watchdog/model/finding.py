@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .observation import Json
 from .words import Answer, Phase, ScopeKind, Severity, State
+
+if TYPE_CHECKING:
+    from .flags import FlagTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ class Run:
     placement_source: str = "unknown"
     model: str = ""
     sources: tuple[str, ...] = ()
+    flags: "FlagTable | None" = None  # None: not judged yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,9 @@ Log observations come from the scanner in the order of their source; secrets and
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+COMMAND_LINE: Final = "process command line"  # origin of a probe that tells the launch command
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
@@ -217,6 +219,8 @@ class Probe:
     origin: str  # "process command line", "/server_info", "config.json", "configuration" …
     facts: Mapping[str, Json]  # dotted names: args.tp_size, model.num_experts, run.sglang_version
     error: str | None = None  # the probe failed; a time-out is itself a signal
+    command: tuple[str, ...] | None = None  # arguments of the launch command, secrets masked
+    started_s: float | None = None  # when that process began: it launched no run that began before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

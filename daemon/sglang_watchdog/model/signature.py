@@ -112,7 +112,7 @@ class Milestone:
 
     name: str  # load-begin, capture-end, ready, sigterm, prelude …; closed list in engine/runs.py for phases
     patterns: tuple[str, ...]
-    facts: Mapping[str, str] = field(default_factory=dict)  # fact name -> "capture:type"; type is int, float or text
+    facts: Mapping[str, str] = field(default_factory=dict)  # fact name -> "capture:type", type int, float or text; or "JSON:const"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Final
 from ..engine.settings import EngineSettings, FlagJudge
 from ..library.load import Loaded, load
 from ..model.finding import Coverage, Finding, Run
+from ..model.flags import Launch
 from ..model.observation import GpuEvent, Sample
 from ..model.signature import Library
 from ..model.words import Severity
@@ -40,6 +41,7 @@ class Request:
     timezone: str | None = None
     until: str | None = None
     fail_on: str = "critical"
+    launch: Launch | None = None  # of the newest run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,9 @@ def run_check(
     messages += [fault.render() for fault in loaded.errors]
     samples = _samples(request.telemetry, messages)
     zone, how = _zone(request, inputs, samples)
-    settings = EngineSettings(flag_judge=flags(loaded.library) if flags is not None else None)
+    settings = EngineSettings(
+        flag_judge=flags(loaded.library) if flags is not None else None, awaits_launch=request.launch is not None, launch=request.launch
+    )
     judged = judge(
         inputs, loaded.library, zone=zone, samples=samples, settings=settings, until_s=_until(request, inputs, zone), on_bytes=on_bytes
     )
@@ -108,6 +112,7 @@ def run_check(
     messages += torn
     messages += [f"signature {name}: {count} faults while judging" for name, count in sorted(judged.engine.faults.items())]
     snapshot = judged.engine.snapshot()
+    messages += _about_launch(request, snapshot.runs)
     return Report(
         version=version,
         library=loaded.library.version,
@@ -121,6 +126,16 @@ def run_check(
         seconds=time.monotonic() - began,
         topics=tuple(loaded.library.topics),
     )
+
+
+def _about_launch(request: Request, runs: tuple[Run, ...]) -> list[str]:
+    """Why the command that was given said nothing."""
+    if request.launch is None:
+        return []
+    table = runs[-1].flags if runs else None
+    if table is None:
+        return ["--command: the last run was not held against it: that needs its args dump and 10 s after it was ready"]
+    return [f"--command: {table.because}"] if table.because else []
 
 
 def _exit_code(request: Request, loaded: Loaded, findings: tuple[Finding, ...], *, readable: bool) -> int:

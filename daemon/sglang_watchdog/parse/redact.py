@@ -5,6 +5,7 @@ here never reaches an observation, so no sink can leak it.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,8 @@ MASK: Final = "***"
 _SECRETIVE: Final = r"(?:key|secret|passw\w{0,20}|credentials?|(?:auth|access|bearer|hf|refresh|session|api)[_-]?token)"
 _SECRET_NAME: Final = re.compile(rf"(?i)(?:^|[_-]){_SECRETIVE}$")
 _SECRET_RECORD: Final = re.compile(r"(?i)_extra_config$")  # free-form JSON that may hold credentials of a storage
+
+_SECRET_OPTIONS: Final = ("--api-key", "--admin-api-key", "--ssl-keyfile-password")
 
 _STRING: Final = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z))"""
 _ITEMS: Final = rf"""(?:{_STRING}|[^\]'"])*(?:\]|\Z)"""  # of a list, whose texts may hold brackets
@@ -108,6 +111,27 @@ def is_secret_name(name: str) -> bool:
 def is_secret_record(name: str) -> bool:
     """Whether an argument of this name may hold credentials somewhere inside, so that all of it is masked."""
     return _SECRET_RECORD.search(name) is not None
+
+
+def is_secret_option(option: str) -> bool:
+    """Whether an option of a launch command takes a secret; argparse also takes its first letters (`--api-k`)."""
+    name = option.lstrip("-").replace("-", "_")
+    is_begun = len(option) > len("--") and any(known.startswith(option) for known in _SECRET_OPTIONS)
+    return is_begun or is_secret_name(name) or is_secret_record(name)
+
+
+def redact_words(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a launch command without secrets: `--api-key X`, `--api-key=X`, and what `redact` finds in any of them."""
+    kept: list[str] = []
+    is_value = False
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if word.startswith("--"):
+            is_value = is_secret_option(option) and not equals
+            kept.append(f"{option}={MASK}" if equals and is_secret_option(option) else redact(word))
+        else:
+            kept.append(MASK if is_value else redact(word))
+    return tuple(kept)
 
 
 def redact(text: str) -> str:

@@ -35,7 +35,7 @@ from ..sources.hints import Hints
 from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
 from .clock import LogClock, WallClock
-from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed
+from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed, untold
 from .plan import Plan, ServerPlan
 from .pulse import Pulse
 from .sight import Sight, unready
@@ -260,7 +260,9 @@ class Daemon:
 
     def _watch(self, server: ServerPlan, sources: dict[str, ResumeAt]) -> ServerWatch:
         judge = self._flags(self.library) if self._flags is not None else None
-        started = replace(server.engine, daemon_started_s=self.ledger.first_started_s, flag_judge=judge)
+        started = replace(
+            server.engine, daemon_started_s=self.ledger.first_started_s, flag_judge=judge, awaits_launch=self.plan.clock == "wall"
+        )  # processes are watched then, and tell the launch command or that there is none
         zone = server.zone or machine_zone()
         clock = LogClock() if self.plan.clock == "log" else WallClock()
         return ServerWatch(
@@ -284,7 +286,11 @@ class Daemon:
                 if not isinstance(event, Watermark):
                     await self._inbox.put(Item(server.name, source.name, event))
 
-        await self._keep_up(source.name, once, lambda: source.turned_s, lambda _: None)
+        def on_fault(why: str) -> None:
+            with contextlib.suppress(asyncio.QueueFull):
+                self._inbox.put_nowait(Item(server.name, source.name, untold(source.name, why)))
+
+        await self._keep_up(source.name, once, lambda: source.turned_s, on_fault)
 
     async def _keep_up(
         self, name: str, once: Callable[[], Awaitable[None]], turned_s: Callable[[], float], failed: Callable[[str], None]

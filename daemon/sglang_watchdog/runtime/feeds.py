@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from ..model.observation import Observation
+from ..model.observation import COMMAND_LINE, Observation, Probe
 from ..sources.globs import GlobSource
 from ..sources.hints import Hints
 from ..sources.nvml_sampler import NvmlSampler
@@ -34,6 +34,11 @@ class Feed:
 
     def events(self) -> AsyncIterator[Any]:
         return self.source.events()
+
+
+def untold(source: str, why: str) -> Probe:
+    """The processes cannot be read: nobody is to wait for a launch command."""
+    return Probe(at_s=time.time(), source=source, origin=COMMAND_LINE, facts={}, error=why)
 
 
 class GpuFeed(Protocol):

@@ -22,6 +22,7 @@ from ..model.finding import (
     Run,
     SamplesEvidence,
 )
+from ..model.flags import DecisionRow, FlagRow, FlagTable
 from ..model.observation import Gap, Json, Sample
 from ..model.signature import Signature
 
@@ -170,6 +171,54 @@ def fact(item: FactEvidence) -> Document:
     return {"name": item.name, "value": value(item.value), "source": item.source, "line": item.line}
 
 
+def flags(item: FlagTable | None) -> Document | None:
+    """What is said about the launch flags of a run; null before it was judged."""
+    if item is None:
+        return None
+    launch = item.launch
+    return {
+        "launch": None if launch is None else {"arguments": list(launch.words), "source": launch.source},
+        "releases": list(item.releases),
+        "because": item.because,
+        "flags": [_flag(each) for each in item.rows],
+        "decisions": [_decision(each) for each in item.decisions],
+        "suggestions": [
+            {"flag": each.flag, "because": each.because, "do": each.do, "source": each.source} for each in item.suggestions
+        ],
+        "flags_described": item.described,
+        "flags_declared_only": item.undescribed,
+    }
+
+
+def _flag(item: FlagRow) -> Document:
+    return {
+        "flag": item.flag,
+        "field": item.field,
+        "was_asked": item.was_asked,
+        "asked": value(item.asked),
+        "runs_with": value(item.runs_with),
+        "verdict": item.verdict,
+        "because": item.because,
+        "do": item.do,
+        "source": item.source,
+    }
+
+
+def _decision(item: DecisionRow) -> Document:
+    return {
+        "name": item.name,
+        "about": item.about,
+        "argument": item.argument,
+        "in_dump": value(item.in_dump),
+        "value": value(item.value),
+        "how": item.how,
+        "because": item.because,
+        "source": item.source,
+        "seen_by": item.seen_by,
+        "evidence": [evidence(each) for each in item.evidence],
+    }
+
+
 def coverage(item: Coverage) -> Document:
     return {
         "signature": item.signature,
@@ -286,7 +335,7 @@ def report(
         "schema": 1,
         "tool": {"name": "sglang-watchdog", "version": version, "library": library},
         "sources": list(sources),
-        "runs": [run(each) for each in runs],
+        "runs": [{**run(each), "flags": flags(each.flags)} for each in runs],
         "findings": [finding(each) for each in findings],
         "coverage": [coverage(each) for each in verdicts],
     }

@@ -169,6 +169,10 @@ class Ledger:
         """The run and its facts as JSON texts."""
         return self.read(lambda connection: ledger_reads.run(connection, id))
 
+    def flags(self, id: str) -> str | None:
+        """The table of a run's launch flags as JSON text; None for an unknown run."""
+        return self.read(lambda connection: ledger_reads.flags(connection, id))
+
     def silences(self) -> list[Silence]:
         return self.read(ledger_reads.silences)
 

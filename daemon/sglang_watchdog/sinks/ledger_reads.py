@@ -175,6 +175,12 @@ def run(connection: sqlite3.Connection, id: str) -> tuple[str, str] | None:
     return None if row is None else (str(row[0]), str(row[1]))
 
 
+def flags(connection: sqlite3.Connection, id: str) -> str | None:
+    """The table of a run's launch flags as JSON text, "null" before it was judged; None for an unknown run."""
+    row = connection.execute("SELECT flags FROM runs WHERE id = ?", (id,)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def silences(connection: sqlite3.Connection) -> list[Silence]:
     """All on record, newest first."""
     rows = connection.execute("SELECT id, matchers, author, reason, starts, ends FROM silences ORDER BY opened_id DESC")

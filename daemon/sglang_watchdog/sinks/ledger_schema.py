@@ -50,6 +50,9 @@ MIGRATIONS: Final[Sequence[str]] = (
         attempts INTEGER NOT NULL, error TEXT NOT NULL, doc TEXT NOT NULL);
     CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE runs ADD COLUMN flags TEXT NOT NULL DEFAULT 'null';  -- the table of its launch flags
+    """,
 )
 
 # Copied whole between disk and memory when the disk fails and when it is back.

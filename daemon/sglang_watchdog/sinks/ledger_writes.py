@@ -211,11 +211,13 @@ def _continued(finding: Finding, known: Finding) -> Finding:
 def write_run(connection: sqlite3.Connection, change: RunChanged, *, now_s: float, past: Horizon) -> Recorded | None:
     """Returns None if the ledger knew it already."""
     run = change.run
-    row = connection.execute("SELECT phase, doc, facts, at FROM runs WHERE id = ?", (run.id,)).fetchone()
+    row = connection.execute("SELECT phase, doc, facts, at, flags FROM runs WHERE id = ?", (run.id,)).fetchone()
     if row is not None and past.is_retold(run.server, change.at_s, row[3], is_over=row[0] in _OVER):
         return None
-    doc, facts = encode.dumps(encode.run(run)), encode.dumps(encode.facts(run))
-    if row is not None and row[1] == doc and row[2] == facts:
+    doc, facts, flags = encode.dumps(encode.run(run)), encode.dumps(encode.facts(run)), encode.dumps(encode.flags(run.flags))
+    if row is not None and run.flags is None:
+        flags = str(row[4])  # a daemon that began anew has not judged them again yet
+    if row is not None and (row[1], row[2], row[4]) == (doc, facts, flags):
         return None
     entry = append(
         connection,
@@ -229,10 +231,10 @@ def write_run(connection: sqlite3.Connection, change: RunChanged, *, now_s: floa
         doc=doc,
     )
     connection.execute(
-        "INSERT INTO runs (id, opened_id, change_id, server, phase, at, ended, doc, facts) VALUES (?,?,?,?,?,?,?,?,?)"
+        "INSERT INTO runs (id, opened_id, change_id, server, phase, at, ended, doc, facts, flags) VALUES (?,?,?,?,?,?,?,?,?,?)"
         " ON CONFLICT (id) DO UPDATE SET change_id=excluded.change_id, phase=excluded.phase, at=excluded.at,"
-        " ended=excluded.ended, doc=excluded.doc, facts=excluded.facts",
-        (run.id, entry.id, entry.id, run.server, run.phase.value, change.at_s, run.ended_at_s, doc, facts),
+        " ended=excluded.ended, doc=excluded.doc, facts=excluded.facts, flags=excluded.flags",
+        (run.id, entry.id, entry.id, run.server, run.phase.value, change.at_s, run.ended_at_s, doc, facts, flags),
     )
     return entry
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ..model.observation import Json
-from ..parse.redact import is_secret_name, is_secret_record, redact
+from ..parse.redact import is_secret_name, is_secret_option, is_secret_record, redact
 
 
 def facts_of_flags(flags: Sequence[str], fields: Mapping[str, str] | None = None) -> dict[str, Json]:
@@ -25,7 +25,7 @@ def facts_of_flags(flags: Sequence[str], fields: Mapping[str, str] | None = None
             values.append(flags[index])
             index += 1
         name = (fields or {}).get(flag, flag.removeprefix("--").replace("-", "_"))
-        if not is_secret_name(name) and not is_secret_record(name):
+        if not (is_secret_option(flag) or is_secret_name(name) or is_secret_record(name)):
             read = [_value(each) for each in values]
             facts[f"args.{name}"] = True if not read else read[0] if len(read) == 1 else read
     return facts

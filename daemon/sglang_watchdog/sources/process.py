@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from ..model.observation import Probe, ProcessSeen, Watermark
+from ..model.observation import COMMAND_LINE, Probe, ProcessSeen, Watermark
+from ..parse.redact import redact_words
 from . import procfs
 from .launch_flags import facts_of_flags
 from .procfs import ProcessState
@@ -21,6 +22,7 @@ from .turns import Turns
 ProcessEvent: TypeAlias = ProcessSeen | Probe | Watermark
 
 DEFAULT_PORT: Final = 30000  # of SGLang
+NO_LAUNCHER: Final = "no launcher of this server is running"
 _LOOK_S: Final = 3.0  # for new processes; known ones are read at every step
 _DISK_SLEEPS: Final = 3  # waiting for a disk is normal for a moment, not three looks in a row
 _CPU_WINDOW_S: Final = 10.0
@@ -61,6 +63,7 @@ class ProcessTable:
     is_port_open: bool = False
     members: dict[int, _Member] = field(default_factory=dict)
     _looked_s: float = float("-inf")
+    _is_missing_told: bool = False
     _oom_kills: int | None = None
 
     def step(self, now_s: float) -> list[ProcessSeen | Probe]:
@@ -124,8 +127,9 @@ class ProcessTable:
             self.launcher = self._choose(titled)
             if self.launcher is not None:
                 events.append(self._told_by_command_line(self.launcher, now_s))
+                self._is_missing_told = False
         if self.launcher is None:
-            return events
+            return events + self.missing(now_s, NO_LAUNCHER)
         for pid, title in titled.items():
             state = procfs.read_state(pid, self.root)
             if state is None or pid in self.members or not self._is_ours(pid, state):
@@ -135,6 +139,13 @@ class ProcessTable:
             member = self.members[pid] = _Member(title, state.started)
             events += self._seen(pid, member, state, now_s)
         return events
+
+    def missing(self, now_s: float, why: str) -> list[ProcessSeen | Probe]:
+        """Say once that there is no launch command to be known: others wait for it."""
+        if self._is_missing_told:
+            return []
+        self._is_missing_told = True
+        return [Probe(at_s=now_s, source=self.source, origin=COMMAND_LINE, facts={}, error=why)]
 
     def _choose(self, titled: Mapping[int, Title]) -> Launcher | None:
         return next((each for each in launchers(titled, self.root) if self.selects(each)), None)
@@ -153,8 +164,12 @@ class ProcessTable:
         return False
 
     def _told_by_command_line(self, launcher: Launcher, now_s: float) -> Probe:
+        """Only here are the words as they were typed; what goes on has no secrets."""
         facts = facts_of_flags(launcher.flags, self.fields)
-        return Probe(at_s=now_s, source=self.source, origin="process command line", facts={**facts, "run.launcher_pid": launcher.pid})
+        return Probe(
+            at_s=now_s, source=self.source, origin=COMMAND_LINE, facts={**facts, "run.launcher_pid": launcher.pid},
+            command=redact_words(launcher.flags), started_s=procfs.started_at_s(launcher.started, self.root),
+        )  # fmt: skip
 
     def _oom(self, now_s: float) -> list[ProcessSeen | Probe]:
         counted = procfs.oom_kills(self.launcher.pid, self.root, self.cgroup_root) if self.launcher is not None else None
@@ -243,8 +258,8 @@ class ProcessSource:
             seen = looking.result()
         except OSError as error:
             self._why_not = f"processes cannot be listed: {error}; mount /proc"
-            return []
-        self._why_not = "" if self._table.launcher is not None else "no launcher of this server is running"
+            return self._table.missing(self._clock(), self._why_not)
+        self._why_not = "" if self._table.launcher is not None else NO_LAUNCHER
         return seen
 
     @property

@@ -47,6 +47,14 @@ def read_state(pid: int, root: str = "/proc") -> ProcessState | None:
     )
 
 
+def started_at_s(started: int, root: str = "/proc") -> float | None:
+    """Turn clock ticks after boot into Unix seconds; None where the kernel does not tell when it booted."""
+    for line in _read(f"{root}/stat").decode("ascii", "replace").splitlines():
+        if line.startswith("btime "):
+            return int(line.split()[1]) + started / TICKS_PER_S
+    return None
+
+
 def _exit_code(status: int) -> int:
     """Turn a wait status into the code that SGLang's launcher prints: negative for a signal."""
     return -(status & 0x7F) if status & 0x7F else status >> 8

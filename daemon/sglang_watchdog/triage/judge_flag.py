@@ -157,6 +157,7 @@ class _Flag:
                 value.rule.do or "Remove it, or change what overrides it.",
                 value.rule.source,
                 resolved=value.value,
+                reason=value.rule.because,
             )
         return self._judge_effect(value)
 
@@ -174,14 +175,14 @@ class _Flag:
         if known is None:
             return self._verdict("unknown", self._not_read(), "Read the flag's help of this release.", self._declared_source())
         if isinstance(unmet, Unknown):
-            return self._verdict("unknown", f"it depends on {fact_words(unmet.path)}, which is not known", _cure(unmet.path), known.source)
+            return self._verdict("unknown", f"it depends on {fact_words(unmet.path)}, which is not known", self._cure(unmet.path), known.source)
         if isinstance(value, Unknown):
-            return self._verdict("unknown", f"the server may change it: {fact_words(value.path)} is not known", _cure(value.path), known.source)
+            return self._verdict("unknown", f"the server may change it: {fact_words(value.path)} is not known", self._cure(value.path), known.source)
         if isinstance(chosen, Unknown) and not is_secret(self.name) and known.automatic:
             return self._verdict(
                 "unknown",
                 f"it acts unless the server would choose the same, which depends on {fact_words(chosen.path)}",
-                _cure(chosen.path),
+                self._cure(chosen.path),
                 known.source,
             )
         return self._verdict("acts", known.effect, "", known.source)
@@ -247,6 +248,16 @@ class _Flag:
             return f"the server sets {_word(chosen.value)} by itself here: {chosen.rule.because}"
         return f"{_word(chosen.value)} is this release's default"
 
+    def _cure(self, path: str) -> str:
+        """How a fact that is missing can be given."""
+        if self.is_running:
+            return "The run does not show it. Ask `sglang-watchdog triage` with --model-config and --gpu."
+        return {
+            "model": "Give --model-config config.json.",
+            "gpu": "Give --gpu, and --gpu-memory-gib if the name does not tell it.",
+            "args": "Give the whole launch command.",
+        }.get(path.partition(".")[0], "Give --model-config and --gpu.")
+
     def _not_read(self) -> str:
         default = self.table.default(self.name, self.release) if self.table.declares(self.name, self.release) else None
         status = self.table.read_status(self.name, self.release)
@@ -287,6 +298,7 @@ class _Flag:
         starts: bool = True,
         axes: Axes | None = None,
         resolved: Any = None,
+        reason: str = "",
     ) -> FlagVerdict:
         return FlagVerdict(
             flag=self.flag.option or self.flag.typed,
@@ -299,6 +311,7 @@ class _Flag:
             axes=axes if axes is not None else self._axes(),
             starts=starts,
             resolved=resolved,
+            reason=reason,
         )
 
 
@@ -316,12 +329,3 @@ def fact_words(path: str) -> str:
     return {"model": f"the model's {name}", "gpu": f"the GPU's {name}", "args": f"the value of --{name.replace('_', '-')}"}.get(
         root, f"{name} ({path})" if name else path
     )
-
-
-def _cure(path: str) -> str:
-    root = path.partition(".")[0]
-    return {
-        "model": "Give --model-config config.json.",
-        "gpu": "Give --gpu, and --gpu-memory-gib if the name does not tell it.",
-        "args": "Give the whole launch command.",
-    }.get(root, "Give --model-config and --gpu.")

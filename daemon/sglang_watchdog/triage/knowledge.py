@@ -5,7 +5,8 @@ Conditions are CEL over `args model gpu run`. In triage `args` holds what the se
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as field_of
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class FlagKnowledge:
     renamed_to: str = ""
     removed: str = ""
     notes: str = ""
+    same_as: Mapping[str, str] = field_of(default_factory=dict)  # a value and its other name in the dump
     needs: tuple[Rule, ...] = ()
     automatic: tuple[Rule, ...] = ()
     overrides: tuple[Rule, ...] = ()
@@ -78,6 +80,7 @@ class FlagKnowledge:
     dead: tuple[Rule, ...] = ()
     deprecated: tuple[Rule, ...] = ()
     helps: tuple[Rule, ...] = ()
+    moved: tuple[Rule, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ()
 
     def covers(self, release: str) -> bool:
@@ -91,6 +94,8 @@ class DecisionKnowledge:
     about: str
     seen_by: str
     rules: tuple[Rule, ...]
+    argument: str = ""  # that leaves the decision to the server
+    shown_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,16 +104,16 @@ class Knowledge:
 
     table: FlagTable
     flags: Mapping[str, FlagKnowledge]
-    decisions: Mapping[str, DecisionKnowledge] = field(default_factory=dict)
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    decisions: Mapping[str, DecisionKnowledge] = field_of(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field_of(default_factory=dict)
+    gpus: Mapping[str, Mapping[str, Any]] = field_of(default_factory=dict)
 
     @cached_property
     def conditions(self) -> tuple[CompiledCondition, ...]:
         """Every compiled condition, for lint."""
         rules: list[Rule] = []
         for one in self.flags.values():
-            rules += [*one.needs, *one.automatic, *one.overrides, *one.fails, *one.conflicts, *one.helps]
+            rules += [*one.needs, *one.automatic, *one.overrides, *one.fails, *one.conflicts, *one.helps, *one.moved]
         for decision in self.decisions.values():
             rules += decision.rules
         return tuple(condition for rule in rules for condition in rule.conditions)
@@ -146,7 +151,7 @@ def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
             raise BrokenKnowledge(f"{signature.id} and {found[name].signature} both describe the field {name}")
         parts = {
             key: tuple(_rule(item, signature.releases, signature.id) for item in body[key])
-            for key in ("needs", "automatic", "overrides", "fails", "conflicts", "dead", "deprecated", "helps")
+            for key in ("needs", "automatic", "overrides", "fails", "conflicts", "dead", "deprecated", "helps", "moved")
         }
         found[name] = FlagKnowledge(
             signature=signature.id,
@@ -159,6 +164,7 @@ def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
             renamed_to=body["renamed_to"],
             removed=body["removed"],
             notes=body["notes"],
+            same_as=body["same_as"],
             examples=tuple(body["examples"]),
             **parts,
         )
@@ -171,7 +177,10 @@ def read_decisions(root: Path) -> dict[str, DecisionKnowledge]:
     if faults:
         raise BrokenKnowledge("; ".join(f"{fault.path}: {fault.code or SCHEMA} {fault.message}" for fault in faults))
     return {
-        one.name: DecisionKnowledge(one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules))
+        one.name: DecisionKnowledge(
+            one.name, one.about, one.seen_by, tuple(_rule(rule.model_dump(), one.releases, DECISIONS) for rule in one.rules), one.argument,
+            tuple(one.shown_by),
+        )
         for one in (table.decisions if table else ())
     }
 

@@ -5,12 +5,12 @@ even where the server says nothing. Without it, a flag counts as set by the user
 the release's default and what the server would have set by itself; what that cannot tell is left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import field as member
 from typing import Any
 
 from ..model.finding import Release
+from ..model.flags import FlagRecord
 from ..model.observation import Json
 from .command import MASK, NotACommand, is_secret, read_command
 from .judge import decisions, suggestions
@@ -33,21 +33,6 @@ _OWN = frozenset({"model_path", "tokenizer_path", "host", "port", "served_model_
 
 
 @dataclass(frozen=True, slots=True)
-class FlagRecord:
-    """What a finding about one flag needs; the engine adds run, times and positions. Severity is the topic's default."""
-
-    topic: str
-    signature: str  # id of the flag's file; "flag-unknown" where it has none
-    field: str
-    title: str
-    summary: str
-    explanation: str
-    remediation: str
-    references: tuple[str, ...]
-    facts: Mapping[str, Json] = member(default_factory=dict)  # evidence: args.<field> and what was asked
-
-
-@dataclass(frozen=True, slots=True)
 class RunJudgement:
     """The table of one run, what of it makes findings, and why there is none where there is none."""
 
@@ -56,7 +41,8 @@ class RunJudgement:
     decisions: tuple[DecisionTold, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
     releases: tuple[str, ...] = ()  # sampled releases that the run may be
-    because: str = ""  # why nothing was judged
+    because: str = ""  # why nothing was judged, or why the command was left aside
+    is_asked: bool = False  # the launch command is known: what it does not give was not asked for
 
 
 def judge_run(
@@ -78,20 +64,62 @@ def judge_run(
         return RunJudgement(because="the release of this run is not known, or outside those whose sources were read")
     if not dump:
         return RunJudgement(releases=releases, because="the run has no args dump")
-    each = [_judge_at(knowledge, one, dump, command, facts) for one in releases]
+    words = _words(command)
+    stranger = _of_another_server(knowledge, releases[-1], words, dump) if words is not None else ""
+    if stranger:
+        words = None
+    each = [_judge_at(knowledge, one, dump, words, facts) for one in releases]
     verdicts = tuple(_agreed(each, releases))
-    told = each[-1]
-    kept_suggestions = tuple(one for one in told.suggestions if all(any(one.flag == other.flag for other in at.suggestions) for at in each))
-    kept_decisions = tuple(
-        one for one in told.decisions if all(any(one.name == other.name and one.value == other.value for other in at.decisions) for at in each)
+    kept_suggestions = tuple(one for one in each[-1].suggestions if all(any(one.flag == other.flag for other in at.suggestions) for at in each))
+    records = [*_records(knowledge, verdicts, is_asked=words is not None), *_helpful(knowledge, kept_suggestions)]
+    return RunJudgement(
+        verdicts, tuple(records), tuple(_decided(each, releases)), kept_suggestions, releases, because=stranger, is_asked=words is not None
     )
-    records = [*_records(knowledge, verdicts, dump), *_helpful(knowledge, kept_suggestions)]
-    return RunJudgement(verdicts, tuple(records), kept_decisions, kept_suggestions, releases)
 
 
-def _judge_at(knowledge: Knowledge, release: str, dump: Mapping[str, Json], command: str | Sequence[str] | None, facts: Mapping[str, Json]) -> Judgement:
-    observed = Resolution(knowledge, release, {}, facts, resolved=_as_fields(knowledge, release, dump))
-    given = _given_by_command(knowledge, release, command) if command is not None else None
+def _words(command: str | Sequence[str] | None) -> Sequence[str] | None:
+    """The arguments of the command; none at all are known to be none."""
+    if command is None or (isinstance(command, str) and not command):
+        return None
+    try:
+        return read_command(command).arguments if command else ()
+    except NotACommand:
+        return None
+
+
+def _of_another_server(knowledge: Knowledge, release: str, words: Sequence[str], dump: Mapping[str, Json]) -> str:
+    """Why the command cannot have launched this run; "" where nothing says so. A port is never changed by the server; where it
+    fetches the model, the folder's own name stays."""
+    options = knowledge.table.options_at(release)
+    asked = {flag.field: flag.value for flag in read_options(words, options) if flag.declared is not None and flag.is_value_known}
+    has_file = any(word.partition("=")[0] == "--config" for word in words)
+    port = asked.get("port", None if has_file else knowledge.table.default("port", release))
+    if isinstance(port, int) and isinstance(dump.get("port"), int) and port != dump["port"]:
+        return f"the launch command found is another server's: it listens on port {port}, this run on {dump['port']}"
+    model, runs = asked.get("model_path"), dump.get("model_path")
+    if isinstance(model, str) and isinstance(runs, str) and _own_name(model) != _own_name(runs) and MASK not in (model, runs):
+        return f"the launch command found is another server's: it loads {_own_name(model)}, this run {_own_name(runs)}"
+    return ""
+
+
+def _own_name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _decided(each: Sequence[Judgement], releases: Sequence[str]) -> Iterable[DecisionTold]:
+    """Decisions that all releases of the range share; where they differ, the decision is unknown."""
+    for one in each[-1].decisions:
+        values = [next((other.value for other in at.decisions if other.name == one.name), None) for at in each]
+        if all(same(value, one.value) for value in values):
+            yield one
+        else:
+            words = sorted({"not known" if value is None else str(value) for value in values})
+            yield replace(one, value=None, because=f"between {releases[0]} and {releases[-1]} it is {' or '.join(words)}", source="")
+
+
+def _judge_at(knowledge: Knowledge, release: str, dump: Mapping[str, Json], words: Sequence[str] | None, facts: Mapping[str, Json]) -> Judgement:
+    observed = Resolution(knowledge, release, {}, facts, resolved=as_fields(knowledge, release, dump))
+    given = _given_by_command(knowledge, release, words) if words is not None else None
     flags = given if given is not None else _inferred(knowledge, release, dump, facts)
     verdicts = [_judge_one(knowledge, release, flag, dump, facts, flags, is_asked=given is not None) for flag in flags]
     if given is None:
@@ -99,7 +127,7 @@ def _judge_at(knowledge: Knowledge, release: str, dump: Mapping[str, Json], comm
     return Judgement(release, release, True, tuple(verdicts), tuple(suggestions(knowledge, observed)), tuple(decisions(knowledge, observed)))
 
 
-def _as_fields(knowledge: Knowledge, release: str, dump: Mapping[str, Json]) -> dict[str, Json]:
+def as_fields(knowledge: Knowledge, release: str, dump: Mapping[str, Json]) -> dict[str, Json]:
     """The dump with the decode size of late releases under its own flag's name, where the engine flattened it under the
     older one.
     """
@@ -110,13 +138,7 @@ def _as_fields(knowledge: Knowledge, release: str, dump: Mapping[str, Json]) -> 
     return known
 
 
-def _given_by_command(knowledge: Knowledge, release: str, command: str | Sequence[str] | None) -> list[GivenFlag] | None:
-    if not command:
-        return None
-    try:
-        words = read_command(command).arguments
-    except NotACommand:
-        return None
+def _given_by_command(knowledge: Knowledge, release: str, words: Sequence[str]) -> list[GivenFlag]:
     last: dict[str, GivenFlag] = {}
     for flag in read_options(words, knowledge.table.options_at(release)):
         if flag.declared is not None and not flag.error and flag.is_value_known and flag.option != "--config":
@@ -126,7 +148,7 @@ def _given_by_command(knowledge: Knowledge, release: str, command: str | Sequenc
 
 def _inferred(knowledge: Knowledge, release: str, dump: Mapping[str, Json], facts: Mapping[str, Json]) -> list[GivenFlag]:
     """Flags that the user must have set: neither the default nor what the server sets by itself explains the dump."""
-    values = _as_fields(knowledge, release, dump)
+    values = as_fields(knowledge, release, dump)
     found: list[GivenFlag] = []
     for name, known in knowledge.flags.items():
         if name not in values or name in _OWN or not known.covers(release) or not knowledge.table.declares(name, release):
@@ -164,35 +186,60 @@ def _judge_one(
     *,
     is_asked: bool,
 ) -> FlagVerdict:
-    values = _as_fields(knowledge, release, dump)
+    values = as_fields(knowledge, release, dump)
     name = flag.field
     given = {one.field: one.value for one in flags}
     seen = {key: value for key, value in values.items() if key != name}
     resolution = Resolution(knowledge, release, given, facts, resolved=seen)
     verdict = judge_flag(knowledge, release, resolution, flag, is_running=True)
+    known = knowledge.flags.get(name)
+    if is_asked and known is not None and isinstance(flag.value, str) and known.same_as.get(flag.value, flag.value) == values.get(name) != flag.value:
+        return replace(verdict, verdict="acts", because=f"the dump shows it as {values[name]}, another name for the same", do="", resolved=None)
+    if is_asked and (moved := _moved(knowledge, release, flag, values, given, facts)):
+        return verdict if verdict.verdict == "deprecated" else replace(verdict, verdict="acts", because=moved, do="", resolved=None)
     if is_asked and name in values and _is_comparable(knowledge, release, flag, values[name]) and not same(values[name], flag.value):
-        because = verdict.because if verdict.verdict == "overridden" else f"asked for {flag.value}, the server runs with {values[name]}"
+        is_explained = verdict.verdict == "overridden" and bool(verdict.reason) and same(verdict.resolved, values[name])
+        why = f"because {verdict.reason}" if is_explained else "and no rule of this release that we know says why"
         return replace(
             verdict,
             verdict="overridden",
-            because=because,
+            because=f"asked {flag.value}, runs with {values[name]}, {why}",
             resolved=values[name],
-            do=verdict.do if verdict.verdict == "overridden" else "Look for the rule that changed it, or ask for what the server uses.",
+            do=verdict.do if is_explained else "Look for the line of the log that says so before the dump, or ask for what the server uses.",
         )
     if verdict.verdict == "overridden" and (not is_asked or name not in values or same(values.get(name), flag.value)):
         return replace(verdict, verdict="acts", because="as asked", do="", resolved=None)  # predicted, and the dump shows otherwise
     return verdict
 
 
+def _moved(
+    knowledge: Knowledge, release: str, flag: GivenFlag, values: Mapping[str, Json], given: Mapping[str, Json], facts: Mapping[str, Json]
+) -> str:
+    """Why the dump shows what was asked under another field; "" where it does not."""
+    known = knowledge.flags.get(flag.field)
+    if known is None or not known.moved:
+        return ""
+    whole = Resolution(knowledge, release, given, facts, resolved=values)
+    return next((rule.because for rule in known.moved if rule.speaks_for(release) and whole.holds(rule) is True), "")
+
+
 def _is_comparable(knowledge: Knowledge, release: str, flag: GivenFlag, value: Json) -> bool:
     """Whether a difference between command and dump means a change: not for paths, names, secrets and nested records."""
     if flag.field in _OWN or is_secret(flag.field) or flag.value == MASK or value is None:
         return False
-    if isinstance(flag.value, (bool, int, float)) and isinstance(value, (bool, int, float)):
-        return flag.declared is not None and flag.declared.action in ("store", "flag", "flag-off")
     known = knowledge.flags.get(flag.field)
-    has_rules = known is not None and any(rule.speaks_for(release) for rule in known.overrides)
-    return isinstance(value, str) and isinstance(flag.value, str) and has_rules
+    if isinstance(flag.value, (bool, int, float)) and isinstance(value, (bool, int, float)):
+        # A switch may be reset when its successor takes over (enable_ep_moe): only where this release was read for it.
+        is_read = not isinstance(flag.value, bool) or (known is not None and known.covers(release))
+        return is_read and flag.declared is not None and flag.declared.action in ("store", "flag", "flag-off")
+    if not isinstance(value, str) or not isinstance(flag.value, str) or flag.value == "auto":  # auto asks for a choice
+        return False
+    if known is not None and any(rule.speaks_for(release) for rule in known.overrides):
+        return True
+    # Two words that argparse itself offers; one that begins with the other says the same more exactly (modelopt, modelopt_fp8).
+    choices = (flag.declared.choices or ()) if flag.declared is not None else ()
+    is_closer = value.startswith(flag.value) or flag.value.startswith(value)
+    return {value, flag.value} <= set(choices) and not is_closer
 
 
 def _agreed(each: Sequence[Judgement], releases: Sequence[str]) -> list[FlagVerdict]:
@@ -215,28 +262,34 @@ def _agreed(each: Sequence[Judgement], releases: Sequence[str]) -> list[FlagVerd
     return out
 
 
-def _records(knowledge: Knowledge, verdicts: Sequence[FlagVerdict], dump: Mapping[str, Json]) -> list[FlagRecord]:
+def _records(knowledge: Knowledge, verdicts: Sequence[FlagVerdict], *, is_asked: bool) -> list[FlagRecord]:
     found: list[FlagRecord] = []
     for verdict in verdicts:
         topic = TOPICS.get(verdict.verdict)
-        if topic is None:
-            continue
+        if topic is None or (verdict.verdict == "redundant" and verdict.field in _OWN):
+            continue  # a port or a name that is written out is no matter of tuning
         known = knowledge.flags.get(verdict.field)
-        facts: dict[str, Json] = {f"args.{verdict.field}": dump.get(verdict.field)}
+        says = verdict.because if verdict.verdict == "overridden" else f"{_named(verdict)}: {verdict.because}"
         found.append(
             FlagRecord(
                 topic=topic,
                 signature=known.signature if known is not None else "flag-unknown",
                 field=verdict.field,
                 title=f"{verdict.flag}: {verdict.verdict}",
-                summary=f"{verdict.flag} {_shown(verdict.value)}: {verdict.because}.".replace("..", "."),
+                summary=(f"{verdict.flag}: {says}" if verdict.verdict == "overridden" else says).rstrip(".") + ".",
                 explanation=known.effect if known is not None else "",
                 remediation=verdict.do,
                 references=(verdict.source,),
-                facts=facts,
+                asked=verdict.value,
+                was_asked=is_asked,
             )
         )
     return found
+
+
+def _named(verdict: FlagVerdict) -> str:
+    """The flag as it was given."""
+    return verdict.flag if verdict.value is True or verdict.value is None else f"{verdict.flag} {verdict.value}"
 
 
 def _helpful(knowledge: Knowledge, found: Sequence[Suggestion]) -> list[FlagRecord]:
@@ -247,7 +300,7 @@ def _helpful(knowledge: Knowledge, found: Sequence[Suggestion]) -> list[FlagReco
             signature=by_option[one.flag].signature,
             field=by_option[one.flag].field,
             title=f"{one.flag} is not set",
-            summary=f"{one.flag}: {one.because}.",
+            summary=f"{one.flag}: {one.because.rstrip('.')}.",
             explanation=by_option[one.flag].effect,
             remediation=f"Try {one.flag} and measure.",
             references=(one.source,),
@@ -255,7 +308,3 @@ def _helpful(knowledge: Knowledge, found: Sequence[Suggestion]) -> list[FlagReco
         for one in found
         if one.flag in by_option
     ]
-
-
-def _shown(value: Any) -> str:
-    return "" if value is True or value is None else str(value)

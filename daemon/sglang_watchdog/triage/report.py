@@ -125,9 +125,7 @@ def to_text(told: Told, *, colour: bool = False, width: int = 110) -> str:
         for flag in one.judgement.flags:
             lines += _flag_lines(flag, colour, width)
         lines += _tail(one, width)
-    if told.undescribed:
-        rest = len(told.undescribed)
-        lines.append(f"The library describes {told.described} flags of this release; {rest} are known by declaration only.")
+    lines += _known_by_declaration(told)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -195,8 +193,22 @@ def to_markdown(told: Told) -> str:
             lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
         lines += [
             "",
-            *(f"- Helpful: `{item.flag}`: {item.because}" for item in one.judgement.suggestions),
+            *(f"- Helpful: `{item.flag}`: {item.because} ({item.source})" for item in one.judgement.suggestions),
+            *(
+                f"- Decided by the server: {item.name.removeprefix('run.')} = {item.value}: {item.because}"
+                for item in one.judgement.decisions
+                if item.value is not None
+            ),
             *(f"- Note: {note}" for note in one.judgement.notes),
             "",
         ]
+    lines += _known_by_declaration(told)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _known_by_declaration(told: Told) -> list[str]:
+    """How much of the release is described, so that silence about a flag is not taken for approval."""
+    if not told.undescribed:
+        return []
+    rest = len(told.undescribed)
+    return [f"The library describes {told.described} flags of this release; {rest} are known by declaration only."]

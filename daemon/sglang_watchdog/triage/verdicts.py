@@ -31,6 +31,7 @@ class FlagVerdict:
     axes: Axes = Axes()
     starts: bool = True
     resolved: Any = None  # what the server makes of it, where that is another value
+    reason: str = ""  # of an override: the rule alone, without what it leads to
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from ...model.finding import AbsenceEvidence, Coverage, FactEvidence, Finding, LineEvidence, Release, Run
+from ...model.flags import DecisionRow, FlagRow, FlagTable, Launch, SuggestionRow
 from ...model.observation import Gap, Sample
 from ...model.signature import Condition, Signature
 from ...model.words import Answer, Kind, Phase, ScopeKind, Severity, State, Status
@@ -69,6 +70,34 @@ def _run(id: str = "5d0f3a", tokens_per_s: float = 881.2, tp_size: int = 8) -> d
 
 
 _FACT: Final = FactEvidence(name="run.weights_gib", value=60.1, source="chat.log", line=40)
+
+
+def _flags() -> dict[str, Any]:
+    table = FlagTable(
+        launch=Launch(words=("--model-path", "/models/m", "--attention-backend", "flashinfer", "--api-key", "***"), source="process command line"),
+        releases=("0.5.11",),
+        rows=(
+            FlagRow(
+                flag="--attention-backend", field="attention_backend", asked="flashinfer", runs_with="triton", was_asked=True, verdict="overridden",
+                because="asked flashinfer, runs with triton, because deterministic inference needs it", do="Remove it, or change what overrides it.",
+                source="0.5.11, srt/server_args.py::_handle_deterministic_inference",
+            ),
+        ),
+        decisions=(
+            DecisionRow(
+                name="graph_max_bs", about="largest decode batch that replays a CUDA graph", argument="cuda_graph_max_bs", in_dump=None, value=256,
+                how="seen", because="the log says it", source="", seen_by="Capture cuda graph bs [...]",
+                evidence=(LineEvidence(source="chat.log", line=61, offset=9031, text="[2026-02-19 08:11:02 TP0] Capture cuda graph bs [1, 2, 256]"),),
+            ),
+        ),
+        suggestions=(
+            SuggestionRow(flag="--enable-torch-compile", because="one request at a time on one GPU", do="Try it and measure.",
+                          source="0.5.11, srt/server_args.py::enable_torch_compile"),
+        ),
+        described=141,
+        undescribed=388,
+    )  # fmt: skip
+    return {"run": "5d0f3a", **(encode.flags(table) or {})}
 
 
 def _gpu() -> dict[str, Any]:
@@ -205,6 +234,7 @@ def answers() -> dict[str, Any]:
         "list_runs": page("runs", _run()),
         "get_run": _run(),
         "list_facts": page("facts", encode.fact(_FACT)),
+        "get_run_flags": _flags(),
         "compare_runs": compare.runs(_run("4ac2", 4905.0, 4), _run("5d0f3a", 20_990.0)),
         "list_gpus": page("gpus", _gpu()),
         "get_gpu": _gpu(),

@@ -18,7 +18,7 @@ from ...model.words import Answer, Phase, Severity, State
 from .. import encode, metrics
 from ..ledger_reads import FindingFilter, FindingRow
 from ..state import Gpu, RankLoad, SourceStatus, View
-from . import frame
+from . import frame, page_flags
 from .html import Markup, join, link, tag
 from .parts import Parts
 
@@ -102,6 +102,7 @@ def _server(view: View, name: str, rows: list[FindingRow]) -> Markup:
         _numbers(_as_of(run, _load(view.load.get(name, {})))),
         tag("h4", "Findings"),
         _findings(rows),
+        page_flags.section(name, run) if run is not None else None,
         _unknowns(view.coverage.get(name, ())),
     )
 

@@ -1,11 +1,12 @@
 """Runs, their facts, and what differs between two of them."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from ...model.flags import FlagTable
 from ...model.words import Phase
 from .. import compare, encode
 from ..ledger_reads import FindingFilter
@@ -13,6 +14,8 @@ from . import paging, schema
 from .paging import Id, Paged, Words
 from .parts import Parts
 from .problems import not_found
+
+_NOT_YET: Final = FlagTable(because="not judged yet: that needs the args dump and a server that has been ready for 10 s")
 
 
 class RunQuery(Paged):
@@ -60,6 +63,20 @@ def router(parts: Parts) -> APIRouter:
     def list_facts(id: Id, asked: Annotated[Paged, Query()]) -> Response:
         """Everything held true of a run, with where it is from."""
         return paging.slice_of("facts", known(id)[1], asked, lambda each: each)
+
+    @routes.get(
+        "/runs/{id}/flags",
+        operation_id="get_run_flags",
+        response_model=None,
+        responses={200: {"model": schema.RunFlags}, 404: schema.PROBLEM},
+    )
+    def get_run_flags(id: Id) -> Response:
+        """The launch flags of a run: what was asked, what it runs with, what each comes to and why; what the server decided by
+        itself and how that is known; what would help. Judged once, when the server is ready."""
+        text = ledger.flags(id)
+        if text is None:
+            raise not_found("run", id)
+        return paging.json(encode.dumps({"run": id, **(json.loads(text) or encode.flags(_NOT_YET) or {})}))
 
     @routes.get(
         "/runs/{a}/compare/{b}",

@@ -165,6 +165,59 @@ class Fact(Shape):
     line: int | None
 
 
+class Launch(Shape):
+    arguments: list[str] = Field(description="Values of secret options are masked.")
+    source: str = Field(description="process command line or --command")
+
+
+class RunFlag(Shape):
+    flag: str
+    field: str
+    was_asked: bool = Field(description="False: the command line is not known, the dump shows that somebody set it.")
+    asked: JsonValue
+    runs_with: JsonValue = Field(description="As the args dump shows it; null where the dump does not hold the field.")
+    verdict: str = Field(description="acts, redundant, no-op, dead, condition-unmet, overridden, deprecated, conflict or unknown")
+    because: str
+    do: str
+    source: str = Field(description="release, file::function")
+
+
+class Decision(Shape):
+    """What the server decides without saying it in its dump."""
+
+    name: str
+    about: str
+    argument: str
+    in_dump: JsonValue
+    value: JsonValue
+    how: Literal["seen", "derived", "unknown"] = Field(description="seen: a line says it. derived: by the rule of that release.")
+    because: str
+    source: str
+    seen_by: str
+    evidence: list[Evidence]
+
+
+class Suggestion(Shape):
+    flag: str
+    because: str
+    do: str
+    source: str
+
+
+class RunFlags(Shape):
+    """The launch flags of one run."""
+
+    run: str
+    launch: Launch | None
+    releases: list[str]
+    because: str = Field(description="Why nothing was judged, or what the judgement lacks.")
+    flags: list[RunFlag]
+    decisions: list[Decision]
+    suggestions: list[Suggestion]
+    flags_described: int = Field(description="Flags of this release that the library describes.")
+    flags_declared_only: int = Field(description="Flags of this release known by their declaration only.")
+
+
 class Difference(Shape):
     name: str
     a: JsonValue
