@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def main(name: str, argv: list[str]) -> int:
+def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for all commands
     options = parser().parse_args(argv)
     from ..library.files import default_root
     from ..library.load import load
