@@ -15,6 +15,7 @@ from .series import Series
 from .state import EngineState, in_phase
 from .values import typed
 from .windowed import WindowJudge
+from .windows import BY_RANK
 
 _DEFER_S = 2.0  # a traceback has ended by then
 
@@ -72,6 +73,8 @@ class SaidJudge:
             return
         table = self.state.matches.setdefault((run.id if run else "", item.signature.id), {})
         table.setdefault("match", Series()).add(at_s, 1.0)
+        if hit.rank and item.is_windowed:
+            table.setdefault(BY_RANK + hit.rank, Series()).add(at_s, 1.0)
         for name, text in hit.captures.items():
             value = typed(text, "float")
             if isinstance(value, float):

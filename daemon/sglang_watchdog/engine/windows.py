@@ -15,6 +15,7 @@ from .gpus import GpuState, group_values, medians
 from .load import Load, Steady
 from .series import Series, median, reduce
 
+BY_RANK = "match of "  # beside "match", the series of one rank's own matches
 MIN_SAMPLES = 10  # per GPU in a window that is long enough to hold them (contract)
 _AGE_HORIZON_S = float("inf")
 _UNSAMPLED = frozenset({"age", "last", "first", "gpus", "count", "increase", "max"})
@@ -36,7 +37,7 @@ class Scene:
     steady: Steady | None
     load_root: Mapping[str, Json]
     gpus: Sequence[GpuState]  # of the server; placement is done
-    matches: Mapping[str, Series]  # own matches: "match" and "match.<capture>"
+    matches: Mapping[str, Series]  # own matches: "match", "match.<capture>" and BY_RANK + rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,23 @@ def window_value(window: Window, scene: Scene, peers: Sequence[GpuState]) -> flo
         newest = series.last_at(scene.at_s) if series is not None else None
         return scene.at_s - newest[0] if newest is not None else None
     values = series.window(from_s, scene.at_s) if series is not None else []
+    if window.function == "count" and window.series == "match":
+        return _events(scene.matches, len(values), from_s, scene.at_s)
     # Lines and answers are held as counts by second.
     function = "sum" if window.function == "count" and window.series.endswith("_lines") else window.function
     return reduce(function, values, over_s, window.argument)
+
+
+def _events(matches: Mapping[str, Series], lines: int, from_s: float, to_s: float) -> float:
+    """How often something happened, where each rank of a replica says it: what one rank said most often, summed over replicas."""
+    replicas: dict[str, int] = {}
+    for name, series in matches.items():
+        if name.startswith(BY_RANK):
+            said = len(series.window(from_s, to_s))
+            lines -= said
+            replica = next((part for part in name.removeprefix(BY_RANK).split() if part.startswith("DP")), "")
+            replicas[replica] = max(replicas.get(replica, 0), said)
+    return float(lines + sum(replicas.values()))
 
 
 def _gpu_value(window: Window, scene: Scene, peers: Sequence[GpuState], from_s: float, over_s: float) -> float | None:
