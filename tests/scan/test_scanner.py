@@ -115,10 +115,10 @@ def test_a_chained_traceback_stays_with_the_record_that_began_it() -> None:
     assert (hit.pattern, hit.rank, hit.header) == ("oom", "TP0", Position("server.log", 1, 0))
 
 
-def test_a_traceback_of_a_process_that_never_logged_has_no_header() -> None:
+def test_a_traceback_of_a_process_that_never_logged_is_one_block_all_the_same() -> None:
     hit = hits(scan("Traceback (most recent call last):\n  File\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"))[0]
 
-    assert hit.header is None
+    assert hit.header == Position("server.log", 1, 0)
     assert hit.at_s is None
 
 

@@ -223,11 +223,11 @@ class TextReader:
         record = text.record(start)
         if record.form in (Form.REQUEST_LOG, Form.ACCESS):
             return
-        owner = (text.lines.position(start), record.rank) if record.stamp else None
-        if owner is None and not record.message.startswith(TRACEBACK.text):
+        rank = record.rank if record.stamp else None
+        if rank is None and not record.message.startswith(TRACEBACK.text):
             return
         self.moments.before(text, start)
-        self._tracebacks.begin(text.bytes, text.base, start, owner, dated_at=self.moments.dated_at)
+        self._tracebacks.begin(text.bytes, text.base, start, text.lines.position(start), rank, dated_at=self.moments.dated_at)
 
     def _dump(self, text: Text, start: int, _: None) -> None:
         record = text.record(start)
