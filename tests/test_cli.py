@@ -6,6 +6,7 @@ import hashlib
 import lzma
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from labels import FOLDERS
 
+ROOT = Path(__file__).parents[1]
 HEALTHY = FOLDERS[0] / "neg-idle-server-60w" / "server.log"
 CRASHED = FOLDERS[0] / "crash-kv-pool-leak-check" / "server.log"
 
@@ -281,3 +283,59 @@ def test_a_new_token_is_told_once_and_only_its_hash_goes_to_stdout(tmp_path: Pat
     config = tmp_path / "watchdog.yaml"
     config.write_text(f"auth:\n  tokens:\n    {done.stdout}")
     assert cli("config", "check", "--config", config).returncode == 0
+
+
+def test_a_signature_that_does_not_exist_is_a_usage_error_with_the_nearest_id():
+    for command in ("lint", "test", "show"):
+        done = cli("signatures", command, "crash-detokeniser")
+
+        assert done.returncode == 2
+        assert "Did you mean `crash-detokenizer`?" in done.stderr
+
+
+def test_signatures_are_counted_by_area_kind_and_topic():
+    done = cli("signatures", "stats")
+
+    assert done.returncode == 0
+    for part in ("by kind", "by area", "by topic", "crash.host-oom", "Topics without a signature:"):
+        assert part in done.stdout
+
+
+def test_a_new_signature_goes_into_the_folder_that_is_named_and_lock_touches_that_alone(tmp_path: Path):
+    own = tmp_path / "signatures.d"
+    own.mkdir()
+    made = cli("signatures", "--signatures", own, "new", "my-first", "--area", "crash", "--topic", "crash.scheduler")
+    assert made.returncode == 0
+    path = own / "crash" / "my-first.yaml"
+    assert made.stdout.strip() == str(path)
+    assert "SIG035" in cli("signatures", "--signatures", own, "lint", "my-first").stderr
+
+    path.write_text(path.read_text().replace("status: draft ", "status: trial "))
+    builtin = {file: file.read_bytes() for file in (ROOT / "signatures").glob("*.*")}
+    locked = cli("signatures", "--signatures", own, "lock")
+
+    assert locked.returncode == 0
+    assert (own / "revisions.lock").read_text().splitlines()[-1].startswith("my-first 1 ")
+    assert {file: file.read_bytes() for file in (ROOT / "signatures").glob("*.*")} == builtin
+    assert sorted(file.name for file in own.iterdir()) == ["crash", "revisions.lock"]
+
+
+def test_an_installed_package_is_not_written_to(tmp_path: Path):
+    """In an installed wheel the signatures lie inside the package; the next update would take what was written there."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "daemon" / "sglang_watchdog", site / "sglang_watchdog", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "signatures", site / "sglang_watchdog" / "signatures")
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    before = {file for file in site.rglob("*") if file.is_file()}
+
+    for command in (["new", "my-first", "--area", "crash", "--topic", "crash.scheduler"], ["lock"]):
+        done = subprocess.run([sys.executable, "-m", "sglang_watchdog", "signatures", *command], env=environment,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        assert done.returncode == 2
+        assert "--signatures" in done.stderr
+    assert {file for file in site.rglob("*") if file.is_file()} == before
+
+
+def test_explain_names_the_nearest_signature_or_topic():
+    assert "Did you mean `crash-detokenizer`?" in cli("explain", "crash-detokeniser").stderr
+    assert "Did you mean `dist.nccl-error`?" in cli("explain", "dist.nccl-eror").stderr

@@ -4,6 +4,7 @@ import pytest
 
 from sglang_watchdog.library.catalogue import BEGIN, END, WORDS_BEGIN, WORDS_END, catalogue, check_catalogue, topics_without, with_catalogue
 from sglang_watchdog.library.examples import Player, run_examples
+from sglang_watchdog.library.lint import lint
 from sglang_watchdog.library.new import new_signature, write_new
 from sglang_watchdog.library.stories import read_story
 from sglang_watchdog.model.words import Answer, Kind
@@ -213,6 +214,14 @@ def test_a_new_signature_loads_as_it_is(folder, kind):
     assert loaded.library.signatures["my-first"].kind is kind
     with pytest.raises(FileExistsError, match=path.name):
         write_new(folder.path, "gemm", "my-first", text)
+
+
+@pytest.mark.parametrize("kind", [Kind.FORBIDDEN, Kind.MISSING, Kind.TELEMETRY])
+def test_lint_refuses_a_new_file_until_it_is_filled_in(folder, kind):
+    write_new(folder.path, "moe", "my-first", new_signature("my-first", kind, "moe.triton-untuned", ("0.5.10",) * 2))
+
+    blank = [fault.excerpt.strip() for fault in lint(folder.load(drafts=True), root=folder.path) if fault.code == "SIG035"]
+    assert len(blank) == (3 if kind is Kind.TELEMETRY else 4)
 
 
 def test_a_new_forbidden_signature_passes_its_own_examples(folder):

@@ -52,6 +52,27 @@ def test_a_record_glued_behind_a_progress_bar_is_found() -> None:
     assert [(bar.what, bar.done, bar.total, bar.elapsed_s) for bar in seen if isinstance(bar, Progress)] == [("capture", 1, 36, 69.0)]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node-a kernel: the driver can't reach the GPU, it doesn't answer",
+        "the driver can't reach the GPU, it doesn't answer",
+        "module 'nvidia': the driver can't reach the GPU, it doesn't answer",
+    ],
+)
+def test_apostrophes_are_no_quotation_marks(line: str) -> None:
+    """Between the two of `can't … doesn't` stands no text of users, so a pattern that may stand anywhere sees it."""
+    pattern = Pattern(id="mute", regex="can't reach the GPU, it doesn't answer", undated=True, anywhere="kernel")
+
+    assert [hit.pattern for hit in hits(scan(line, patterns=[pattern]))] == ["mute"]
+
+
+def test_a_quoted_sentence_is_cut_behind_an_apostrophe_too() -> None:
+    pattern = Pattern(id="mute", contains=("the GPU is gone",), undated=True, anywhere="kernel")
+
+    assert not hits(scan("can't read b'the GPU is gone' of 'a user: the GPU is gone'", patterns=[pattern]))
+
+
 def test_a_bar_is_reported_only_when_it_moved() -> None:
     line = "Loading safetensors checkpoint shards:  50% Completed | 8/16 [00:02<00:02,  3.33it/s]\n"
 
@@ -94,10 +115,10 @@ def test_a_chained_traceback_stays_with_the_record_that_began_it() -> None:
     assert (hit.pattern, hit.rank, hit.header) == ("oom", "TP0", Position("server.log", 1, 0))
 
 
-def test_a_traceback_of_a_process_that_never_logged_has_no_header() -> None:
+def test_a_traceback_of_a_process_that_never_logged_is_one_block_all_the_same() -> None:
     hit = hits(scan("Traceback (most recent call last):\n  File\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"))[0]
 
-    assert hit.header is None
+    assert hit.header == Position("server.log", 1, 0)
     assert hit.at_s is None
 
 

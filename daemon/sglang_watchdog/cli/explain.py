@@ -41,7 +41,11 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     if signature is None and not findings:
         signatures = [f for f in loaded.files if f.body.topic == options.what]
         if not signatures:
-            print(f"{options.what}: no signature or topic of that name, no finding with that id at {options.url} or in --log", file=sys.stderr)
+            from ..config.faults import nearest
+
+            hint = nearest(options.what, [*(f.body.id for f in loaded.files), *loaded.library.topics])
+            where = f"at {options.url}" + ("" if options.log is None else f" or in {options.log}")
+            print(f"{options.what}: no signature or topic of that name, and no finding with that id {where}. {hint}".rstrip(), file=sys.stderr)
             return 2
         for one in signatures:
             print(f"{one.body.id:<52}{one.body.title}")

@@ -6,6 +6,7 @@ from ..model.words import Answer
 from .compiled import CompiledSignature
 from .runs import RunState
 from .state import EngineState
+from .windows import NO_TELEMETRY
 
 
 def coverage_of(state: EngineState, run: RunState) -> list[Coverage]:
@@ -39,6 +40,8 @@ def _verdict(state: EngineState, item: CompiledSignature, run: RunState) -> Verd
     known = state.verdicts.get((run.id, signature.id))
     if known is not None:
         return known
+    if item.uses_gpus and not state.gpus:
+        return NO_TELEMETRY
     if item.is_windowed:
         return Verdict(Answer.UNKNOWN, "its moment never came in what was read", "", "opportunity")
     return _never_said(run)

@@ -151,8 +151,10 @@ class Load:
         self.add("prefill_tokens_per_s", at_s, batch.tokens_per_s)
         self.add("prefill_graph", at_s, batch.graph)
 
-    def on_retracted(self, requests: int) -> None:
-        """Requests thrown back will be admitted a second time."""
+    def on_retracted(self, requests: int, rank: str) -> None:
+        """Requests thrown back will be admitted a second time. Every rank says so, the one that prints batch lines counts."""
+        if rank and self._ranks and rank not in self._ranks:
+            return
         self.admitted = max(self.answered, self.admitted - requests)
 
     def on_access(self, access: Access, at_s: float) -> None:

@@ -219,7 +219,7 @@ class RunKeeper:
         if milestone.name in _PLACED_BY:
             self.state.placing.on_fact(_PLACED_BY[milestone.name], None, at_s=hit.at_s, rank=hit.rank)
         if milestone.name == "retracted":
-            run.load.on_retracted(int(hit.captures.get("count", "1") or 1))
+            run.load.on_retracted(int(hit.captures.get("count", "1") or 1), hit.rank)
         for name, source in milestone.facts.items():
             group, _, kind = source.rpartition(":")
             if kind == "const" and name in run.facts:

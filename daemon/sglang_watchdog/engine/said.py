@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..model.finding import Change, FactEvidence, LineEvidence, Verdict
 from ..model.observation import Hit, Position
+from ..model.signature import Signature
 from ..model.words import Answer
 from .absence import applicability
 from .compiled import CompiledSignature, is_hardware
@@ -15,6 +16,7 @@ from .series import Series
 from .state import EngineState, in_phase
 from .values import typed
 from .windowed import WindowJudge
+from .windows import BY_RANK
 
 _DEFER_S = 2.0  # a traceback has ended by then
 
@@ -72,6 +74,8 @@ class SaidJudge:
             return
         table = self.state.matches.setdefault((run.id if run else "", item.signature.id), {})
         table.setdefault("match", Series()).add(at_s, 1.0)
+        if hit.rank and item.is_windowed:
+            table.setdefault(BY_RANK + hit.rank, Series()).add(at_s, 1.0)
         for name, text in hit.captures.items():
             value = typed(text, "float")
             if isinstance(value, float):
@@ -129,15 +133,38 @@ class SaidJudge:
 
     def flush_deferred(self, now_s: float, run: RunState | None = None) -> list[Change]:
         """Fire what has waited long enough for a line that would make it another matter."""
-        due = [d for d in self._deferred if d.due_s <= now_s and (run is None or d.run is run)]
-        if not due:
-            return []
-        self._deferred = [d for d in self._deferred if d not in due]
-        return [change for d in due if not self.state.gives_way(d.item.signature, d.run) for change in self._fire(d.item, d.hit, d.run)]
+        changes: list[Change] = []
+        while due := [d for d in self._deferred if d.due_s <= now_s and (run is None or d.run is run)]:
+            waiting = self._waiting()
+            free = [d for d in due if self.state.gives_way(d.item.signature, d.run) or not _waits(d, waiting)]
+            if not free and len(due) < len(self._deferred):
+                break  # for one whose time has not come
+            taken = {id(d) for d in free or due}
+            self._deferred = [d for d in self._deferred if id(d) not in taken]
+            for d in free or due:  # those that wait for each other come in their order
+                if not self.state.gives_way(d.item.signature, d.run):
+                    changes += self._fire(d.item, d.hit, d.run)
+        return changes
+
+    def _waiting(self) -> dict[tuple[int, str], CompiledSignature]:
+        return {(id(d.run), d.item.signature.id): d.item for d in self._deferred}
 
     @staticmethod
     def _batch_lines(run: RunState, n: int) -> list[LineEvidence]:
         return [line_at(b.position, b.text, b.at_s) for b in list(run.load.recent_batches)[-n:]]
+
+
+def _waits(one: _Deferred, waiting: Mapping[tuple[int, str], CompiledSignature]) -> bool:
+    """Whether a line of the same run waits too to which `one` would give way, and not the other way round."""
+    own = one.item.signature
+    return any(
+        run == id(one.run) and _yields(own, other.signature) and not _yields(other.signature, own)
+        for (run, _), other in waiting.items()
+    )
+
+
+def _yields(one: Signature, other: Signature) -> bool:
+    return other.topic in one.yields_to or other.id in one.yields_to
 
 
 def _block(hit: Hit) -> tuple[str, int]:

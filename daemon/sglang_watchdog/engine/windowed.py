@@ -12,7 +12,7 @@ from .lifecycle import Statement
 from .roots import Roots
 from .runs import RunState, line_at
 from .state import EngineState, in_phase
-from .windows import Judged, judge, samples_evidence
+from .windows import NO_TELEMETRY, Judged, judge, samples_evidence
 from .words import gpu_list
 
 
@@ -74,7 +74,7 @@ class WindowJudge:
             worst = judged[guilty[0].index]
             return self._settle_windowed(item, run, at_s, worst, guilty, context)
         if not judged:
-            none = Judged(Verdict(Answer.UNKNOWN, "no telemetry of this server's GPUs", "add --telemetry", "telemetry"), {}, at_s)
+            none = Judged(NO_TELEMETRY, {}, at_s)
             return self._settle_windowed(item, run, at_s, none, [], context)
         answers = [j for j in judged.values() if j.verdict.answer is not Answer.NO] or list(judged.values())
         return self._settle_windowed(item, run, at_s, answers[0], [], context)

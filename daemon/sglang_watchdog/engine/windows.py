@@ -15,15 +15,29 @@ from .gpus import GpuState, group_values, medians
 from .load import Load, Steady
 from .series import Series, median, reduce
 
+BY_RANK = "match of "  # beside "match", the series of one rank's own matches
 MIN_SAMPLES = 10  # per GPU in a window that is long enough to hold them (contract)
 _AGE_HORIZON_S = float("inf")
 _UNSAMPLED = frozenset({"age", "last", "first", "gpus", "count", "increase", "max"})
+NO_TELEMETRY = Verdict(
+    Answer.UNKNOWN, "no telemetry of this server's GPUs", "add --telemetry; `sglang-watchdog doctor` says what the daemon sees", "telemetry"
+)
+_RECORD = "record with `sglang-watchdog run --record`: it reads what the GPU and its driver offer"
+# How facts that no log tells become known, by the beginning of their names.
+_CURES: Mapping[str, str] = {
+    "run.scheduler_state": "let the daemon watch the server: a log does not show its processes",
+    "run.launcher_state": "let the daemon watch the server: a log does not show its processes",
+    "run.detokenizer_state": "let the daemon watch the server: a log does not show its processes",
+    "run.port_open": "let the daemon watch the server: a log does not show its port",
+    "run.restarted": "read on: the next start of this server tells",
+    "gpu.expected_power_limit_w": "set expected_power_limit_w of the server",
+}
 _GATES: Mapping[str, tuple[str, str]] = {
     "ready": ("the server is not ready, or was busy loading or capturing within 10 s", "wait until it serves"),
     "steady": ("no steady load: too few Decode lines, or the running requests vary too much", "judge again under steady load"),
     "load": ("no load in the log", "judge again while requests run"),
     "idle": ("the server is not idle", ""),
-    "telemetry": ("no telemetry of this server's GPUs", "add --telemetry, or see `sglang-watchdog doctor`"),
+    "telemetry": (NO_TELEMETRY.because, NO_TELEMETRY.do),
 }
 
 
@@ -36,7 +50,7 @@ class Scene:
     steady: Steady | None
     load_root: Mapping[str, Json]
     gpus: Sequence[GpuState]  # of the server; placement is done
-    matches: Mapping[str, Series]  # own matches: "match" and "match.<capture>"
+    matches: Mapping[str, Series]  # own matches: "match", "match.<capture>" and BY_RANK + rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,8 @@ def judge(item: CompiledSignature, scene: Scene, context: Context, peers: Sequen
     if closed is not None:
         return Judged(closed, {}, start)
     if item.gpu_series and not any(name in gpu.series for gpu in scene.gpus for name in item.gpu_series):
-        return Judged(Verdict(Answer.UNKNOWN, f"not read of these GPUs: {', '.join(item.gpu_series[:3])}", "", "telemetry"), {}, start)
+        unread = ", ".join(name.removeprefix("extra.") for name in item.gpu_series[:3])
+        return Judged(Verdict(Answer.UNKNOWN, f"not read of these GPUs: {unread}", _RECORD, "telemetry"), {}, start)
     not_for = applicability(signature, item.applies, context)
     if not_for is not None:
         return Judged(not_for, {}, start)
@@ -98,10 +113,12 @@ def _decide(item: CompiledSignature, context: Context, w: Mapping[str, float]) -
     for condition in item.when:
         outcome = condition.evaluate(context)
         if outcome is False:
-            return Verdict(Answer.NO, condition.because or f"{condition.expression} does not hold")
+            values = [f"{path[2:]} is {w[path[2:]]:.4g}" for path in sorted(condition.paths) if path.startswith("w.") and path[2:] in w]
+            return Verdict(Answer.NO, condition.because or "; ".join([f"{condition.expression} does not hold", *values]))
         if isinstance(outcome, Unknown) and undecided is None:
             what = "too few samples or lines" if outcome.path.startswith("w.") else "it is not known"
-            undecided = Verdict(Answer.UNKNOWN, f"{outcome.path}: {what}", "", outcome.path)
+            cure = next((text for name, text in _CURES.items() if outcome.path.startswith(name)), "")
+            undecided = Verdict(Answer.UNKNOWN, f"{outcome.path}: {what}", cure, outcome.path)
         if isinstance(outcome, Fault):
             undecided = Verdict(
                 Answer.UNKNOWN,
@@ -134,9 +151,23 @@ def window_value(window: Window, scene: Scene, peers: Sequence[GpuState]) -> flo
         newest = series.last_at(scene.at_s) if series is not None else None
         return scene.at_s - newest[0] if newest is not None else None
     values = series.window(from_s, scene.at_s) if series is not None else []
+    if window.function == "count" and window.series == "match":
+        return _events(scene.matches, len(values), from_s, scene.at_s)
     # Lines and answers are held as counts by second.
     function = "sum" if window.function == "count" and window.series.endswith("_lines") else window.function
     return reduce(function, values, over_s, window.argument)
+
+
+def _events(matches: Mapping[str, Series], lines: int, from_s: float, to_s: float) -> float:
+    """How often something happened, where each rank of a replica says it: what one rank said most often, summed over replicas."""
+    replicas: dict[str, int] = {}
+    for name, series in matches.items():
+        if name.startswith(BY_RANK):
+            said = len(series.window(from_s, to_s))
+            lines -= said
+            replica = next((part for part in name.removeprefix(BY_RANK).split() if part.startswith("DP")), "")
+            replicas[replica] = max(replicas.get(replica, 0), said)
+    return float(lines + sum(replicas.values()))
 
 
 def _gpu_value(window: Window, scene: Scene, peers: Sequence[GpuState], from_s: float, over_s: float) -> float | None:

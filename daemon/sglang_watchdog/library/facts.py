@@ -24,7 +24,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "run.lines": "int", "run.sglang_lines": "int",
     "run.odd_lines": "int", "run.gaps": "int", "run.gap_reason": "str", "run.unreadable_sources": "int",
     "run.clock_overlap": "bool", "run.access_log": "bool", "run.log_silence_s": "float", "run.release_verified": "bool",
-    "run.port_open": "bool",
+    "run.port_open": "bool", "run.oom_kills": "int",
     "gpu.expected_power_limit_w": "float", "load.health_failures": "float", "load.max_running": "float",
     "load.ready": "bool", "load.steady": "bool", "load.running": "float", "load.tokens_per_s": "float",
     "load.queue": "float", "load.unanswered": "float", "load.last_batch_age_s": "float",

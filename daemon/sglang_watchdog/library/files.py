@@ -71,6 +71,11 @@ def default_root() -> Path:
     return inside if inside.is_dir() else package.parent.parent / "signatures"
 
 
+def is_installed(root: Path) -> bool:
+    """Whether a folder of signatures is part of an installed package, which an update replaces as a whole."""
+    return root.resolve().is_relative_to(Path(__file__).resolve().parent.parent)
+
+
 def shown_name(path: Path) -> str:
     """The path as it is printed: below the current directory without it."""
     try:

@@ -5,6 +5,11 @@ from typing import Final
 
 from ..model.words import Kind
 
+LINE: Final = "The text it looks for"
+EXPLANATION: Final = "What it means and why it costs, in two or three sentences."
+REMEDY: Final = "1. The most likely remedy."
+INVENTED: Final = "replace it by a line of a real log, or one filled from SGLang's own format string"
+
 SAID: Final = """match:
   any_of:
     # The beginning of the message, behind SGLang's `[time ranks] `; for lines without it: undated: true.
@@ -25,29 +30,29 @@ when:
   - "w.power < 0.45"
 needs: [ready, steady]
 """
-HEAD: Final = """id: {id}
+HEAD: Final = f"""id: {{id}}
 revision: 1
 status: draft                      # draft, trial, stable, retired
-kind: {kind}
-topic: {topic}
+kind: {{kind}}
+topic: {{topic}}
 # severity: warning                # default: the topic's
-releases: ">={first},<={last}"     # releases whose sources you read; elsewhere the verdict is unknown
-title: {title}
+releases: ">={{first}},<={{last}}"     # releases whose sources you read; elsewhere the verdict is unknown
+title: {{title}}
 explanation: |
-  What it means and why it costs, in two or three sentences.
+  {EXPLANATION}
 remediation: |
-  1. The most likely remedy.
+  {REMEDY}
 references: []
 """
-TAIL: Final = """examples:
-  - name: {fires}
-    from: {{synthetic: "replace it by a line of a real log, or one filled from SGLang's own format string"}}
+TAIL: Final = f"""examples:
+  - name: {{fires}}
+    from: {{{{synthetic: "{INVENTED}"}}}}
     replay: |
       0s   server_args=ServerArgs(model_path='m', tp_size=2)
-      9s   [TP0] {line}
+      9s   [TP0] {{line}}
     then: firing
   - name: the most similar line that means something else
-    from: {{synthetic: "as above"}}
+    from: {{{{synthetic: "as above"}}}}
     replay: |
       0s   server_args=ServerArgs(model_path='m', tp_size=2)
       9s   [TP0] Something else
@@ -64,7 +69,7 @@ UNKNOWN: Final = """  - name: we joined the log too late
 """
 
 
-def new_signature(name: str, kind: Kind, topic: str, releases: tuple[str, ...], *, line: str = "The text it looks for") -> str:
+def new_signature(name: str, kind: Kind, topic: str, releases: tuple[str, ...], *, line: str = LINE) -> str:
     """The text of a new file."""
     silent = kind in (Kind.EXPECTED, Kind.MISSING)
     body = SILENT if silent else SAID if kind in (Kind.FORBIDDEN, Kind.RATE, Kind.CORRELATION) else WINDOWED

@@ -31,7 +31,7 @@ class Hit:
     rank: str = ""  # "TP0", "DP1 TP3 EP3" as the log prints it; "" for processes without one
     text: str = ""  # the record, redacted, at most 2,000 characters
     captures: Mapping[str, str] = field(default_factory=dict)
-    header: Position | None = None  # the dated record whose traceback or continuation this line belongs to
+    header: Position | None = None  # the record, or first line, of the traceback that this line belongs to
     dated: bool = True  # False: no stamp of its own, `at_s` is carried from the line before
 
 

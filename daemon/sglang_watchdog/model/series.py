@@ -129,7 +129,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "min": "smallest",
     "max": "largest",
     "sum": "sum",
-    "count": "number of values",
+    "count": "number of values; of matches: events, what the ranks of one replica say together counts once",
     "first": "oldest value in the window",
     "last": "newest value in the window",
     "p10": "10th percentile",

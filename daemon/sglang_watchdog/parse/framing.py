@@ -21,7 +21,7 @@ _JOURNAL: Final = re.compile(rb'\{.*"(?:__REALTIME_TIMESTAMP|__CURSOR|_SYSTEMD_U
 _EXPORT: Final = re.compile(rb"__(?:CURSOR|REALTIME_TIMESTAMP)=")
 
 
-FORMATS: Final = ("plain", "docker", "cri", "journal", "export", "syslog", "compose", "stamped", "prefixed")
+FORMATS: Final = ("plain", "docker", "cri", "journal", "export", "syslog", "compose", "stamped", "prefixed", "labelled")
 
 
 @dataclass(slots=True)
@@ -93,16 +93,27 @@ def unframer(name: str) -> Unframer:
     return kinds[name]()
 
 
-# What `journalctl` and syslog, `docker compose logs`, `docker logs -t` and `kubectl logs --timestamps`/`--prefix` print before a
-# line. Kernel lines in a journal keep their head: it says whose they are.
+# What `journalctl` and syslog, `docker compose logs` and pm2, `docker logs -t` and moreutils' `ts`, `kubectl logs --prefix` and stern,
+# Ray, `srun --label`, torchrun's tee and `mpirun --tag-output` print before a line. Kernel lines in a journal keep their head: it
+# says whose they are.
+_PAINT: Final = rb"(?:\x1b\[[\d;]*m)*"
 _HEADS: Final = {
     "syslog": re.compile(
         rb"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))"
         rb" \S+ [^\s:\[]+\[\d+\]: ?"
     ),
-    "compose": re.compile(rb"[\w.-]+ +\| ?"),
-    "stamped": re.compile(rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) "),
-    "prefixed": re.compile(rb"\[(?:pod/)?[\w.-]+(?:/[\w.-]+)+\] (?:(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) )?"),
+    "compose": re.compile(_PAINT + rb"(?:\[[\w.-]+\]|\d+\|[\w.-]+|[\w.-]+) +\|" + _PAINT + rb" ?" + _PAINT),
+    "stamped": re.compile(
+        rb"(?:(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?) "
+    ),
+    "prefixed": re.compile(
+        _PAINT + rb"(?:\[(?:pod/)?[\w.-]+(?:/[\w.-]+)+\]|[a-z0-9][\w.-]*" + _PAINT + rb" " + _PAINT + rb"[a-z0-9][\w.-]*)" + _PAINT + rb" "
+        rb"(?:(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) )?"
+    ),
+    "labelled": re.compile(
+        _PAINT + rb"(?:(?:\((?:[\w.:-]+ )?pid=\d+(?:, ip=[\w.:]+)?\)| *\d{1,4}:)" + _PAINT + rb" |\[(?:default)?\d+\]:|"
+        rb"\[\d+,\d+\]<std(?:out|err)>:)"
+    ),
 }
 
 

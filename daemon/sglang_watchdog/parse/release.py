@@ -1,4 +1,4 @@
-"""Tells which SGLang release wrote a log: stated where the log states it, else a range inferred from what it prints."""
+"""Infers from the fields of the dump which SGLang release wrote a log. A release that a line states is a fact of milestones.yaml."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,21 +6,8 @@ from typing import Final
 
 from ..model.finding import Release
 
-# A version line, a wheel's folder in a traceback, pip's output in a container's start
-_STATED: Final = re.compile(
-    r"(?i)\bsglang(?:[ _]version)?(?:\s*[:=]{1,2}\s*|\s+v?|-)['\"]?v?(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)"
-    r"(?=['\"\s,;)/\]]|\.dist-info|-py3|\+|$)"
-)
-
-
 # A fork adds and drops a few fields; a dump that fits no release better than this is none of those that were read.
 _MOST_WRONG: Final = 0.1
-
-
-def stated_release(text: str) -> str | None:
-    """Return the release that a line names as SGLang's own, or None."""
-    found = _STATED.search(text)
-    return found[1] if found else None
 
 
 def inferred_release(fields: Iterable[str], table: Mapping[str, tuple[str, str]], releases: Sequence[str], *, form: str = "") -> Release:

@@ -46,14 +46,19 @@ Clause = tuple[Literal, ...]  # a line must hold at least one of them
 
 def required(pattern: Pattern) -> Clause:
     """Return the cheapest clause of a pattern; () if it has none, so that every line must be tried."""
+    usable = [clause for clause in clauses_of(pattern) if clause and all(_is_usable(literal) for literal in clause)]
+    return min(usable, key=_cost, default=())
+
+
+def clauses_of(pattern: Pattern) -> list[Clause]:
+    """Return everything that a line must hold to match: one literal of each clause."""
     clauses: list[Clause] = []
     if pattern.starts:
         clauses.append(tuple(_literal(text, pattern.ignore_case) for text in pattern.starts))
     clauses.extend((_literal(text, pattern.ignore_case),) for text in pattern.contains)
     if pattern.regex is not None:
         clauses.extend(_of_regex(pattern.regex, pattern.ignore_case))
-    usable = [clause for clause in clauses if clause and all(_is_usable(literal) for literal in clause)]
-    return min(usable, key=_cost, default=())
+    return clauses
 
 
 def _literal(text: str, any_case: bool) -> Literal:

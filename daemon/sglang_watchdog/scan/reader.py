@@ -21,11 +21,11 @@ from .lines import Lines
 from .marks import Marker
 from .moments import Moments, Text, line_at
 from .patterns import DECODE, TRACEBACK, Compiled, PatternSet
+from .quotes import without_sentences
 from .tracebacks import Tracebacks
 
 _QUOTED: Final = 2000  # characters
 _MATCHED: Final = 16 * 1024  # bytes of a message that patterns see: two `.*` in one regex take the square of it
-_QUOTE: Final = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z)""")
 
 
 @dataclass(slots=True)
@@ -223,11 +223,11 @@ class TextReader:
         record = text.record(start)
         if record.form in (Form.REQUEST_LOG, Form.ACCESS):
             return
-        owner = (text.lines.position(start), record.rank) if record.stamp else None
-        if owner is None and not record.message.startswith(TRACEBACK.text):
+        rank = record.rank if record.stamp else None
+        if rank is None and not record.message.startswith(TRACEBACK.text):
             return
         self.moments.before(text, start)
-        self._tracebacks.begin(text.bytes, text.base, start, owner, dated_at=self.moments.dated_at)
+        self._tracebacks.begin(text.bytes, text.base, start, text.lines.position(start), rank, dated_at=self.moments.dated_at)
 
     def _dump(self, text: Text, start: int, _: None) -> None:
         record = text.record(start)
@@ -337,7 +337,7 @@ class TextReader:
         if one.is_anchored:
             return captures if not captures or self._is_clean(line) else one.match(self._redact(message)) or {}
         clean = message if self._is_clean(line) else self._redact(message)
-        bare = _QUOTE.sub(_without_sentence, clean)
+        bare = without_sentences(clean)
         return captures if bare == message else one.match(bare)
 
     def _is_clean(self, line: _Line) -> bool:
@@ -350,10 +350,6 @@ class TextReader:
     def _count_odd(self) -> None:
         self.counts.odd += 1
         self.counts.sglang += 1
-
-
-def _without_sentence(quote: re.Match[str]) -> str:
-    return "''" if any(map(str.isspace, quote[0])) else quote[0]
 
 
 def _decoded(message: bytes) -> str:

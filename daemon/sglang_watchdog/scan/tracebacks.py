@@ -25,7 +25,7 @@ _MOST_OPEN: Final = 64
 class Traceback:
     """One traceback. Positions of its lines are counted in scanned bytes since the source began."""
 
-    header: Position | None  # None: it began without a dated line (a process that never got to log)
+    header: Position  # its record, or its own first line where a process never got to log
     rank: str
     began: int
     ended: int = -1  # where its last line begins
@@ -39,15 +39,13 @@ class Tracebacks:
         self._closed: Traceback | None = None
         self._searched = 0  # no last line is left undiscovered before this point
 
-    def begin(self, text: bytes, base: int, start: int, owner: tuple[Position, str] | None, *, dated_at: int) -> None:
-        """Take the line at `start` that holds `Traceback`; `owner` is its record if it is dated, else None."""
+    def begin(self, text: bytes, base: int, start: int, position: Position, rank: str | None, *, dated_at: int) -> None:
+        """Take the line at `start`, and `position`, that holds `Traceback`; `rank` is that of its record, None if it has no stamp."""
         joined = self.around(text, base, start, dated_at=dated_at)
-        if owner is not None:
-            new = Traceback(owner[0], owner[1], base + start)
-        elif joined is not None and not self._open:
+        if rank is None and joined is not None and not self._open:
             new = Traceback(joined.header, joined.rank, base + start)  # chained: "During handling of the above exception"
         else:
-            new = Traceback(None, "", base + start)
+            new = Traceback(position, rank or "", base + start)
         self._open.append(new)
         del self._open[:-_MOST_OPEN]
         end = text.find(b"\n", start)

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...config.faults import Fault, nearest
+from ...config.yaml_source import Way
 from ...model.words import Kind, Severity, Status
 from ..files import SignatureFile
 from ..lock import detecting_hash
+from ..new import EXPLANATION, INVENTED, LINE, REMEDY
 from .base import Rule, Shelf
 
 
@@ -62,6 +64,20 @@ def check_words(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
         yield file.fault("SIG034", ("status",), "a stable silence tells its blind spots", help="Add `blind_spots:`.")
 
 
+def check_filled_in(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
+    """What `signatures new` wrote is a form: sound, and about nothing until somebody fills it in."""
+    body = file.body
+    blanks: list[tuple[Way, bool]] = [
+        (("explanation",), body.explanation.strip() == EXPLANATION),
+        (("remediation",), body.remediation.strip() == REMEDY),
+        *((file.ways[name], LINE in pattern.starts) for name, pattern in file.patterns.items()),
+        *((("examples", at), one.from_ is not None and one.from_.synthetic == INVENTED) for at, one in enumerate(body.examples)),
+    ]
+    for way, is_blank in blanks:
+        if is_blank:
+            yield file.fault("SIG035", way, "is still the text of `signatures new`", help="Fill it in, or remove the file.")
+
+
 def check_lock(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
     if shelf.locked is None or file.root != shelf.root or file.body.status in (Status.DRAFT, Status.RETIRED):
         return
@@ -99,6 +115,7 @@ RULES: Final = (
     Rule("SIG032", "a silence ends at a known milestone", check_until),
     Rule("SIG033", "it concludes facts of its own", check_concludes),
     Rule("SIG034", "it tells what to do, and a stable silence its blind spots", check_words),
+    Rule("SIG035", "what `signatures new` left to fill in is filled in", check_filled_in),
     Rule("SIG051", "the revision rises when what it detects changes", check_lock),
     Rule("SIG052", "retired ids are not used again", check_retired),
 )

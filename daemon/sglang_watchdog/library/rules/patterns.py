@@ -5,7 +5,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...config.faults import Fault
+from ...model.signature import Pattern
 from ...model.words import Kind
+from ...parse.record import is_request_log, split_record
+from ...scan import literals
+from ...scan.quotes import without_sentences
 from ..files import SignatureFile
 from ..matching import LONG_ENOUGH, is_anchored, surest_literal
 from .base import Rule, Shelf
@@ -98,10 +102,37 @@ def check_level(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
             )
 
 
+def check_reachable(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
+    """The scanner shows a pattern one line without its prefix, never a user's text: what asks for more can match nothing."""
+    for name, pattern in file.patterns.items():
+        why, cure = _never_seen(pattern)
+        if why:
+            yield file.fault("SIG016", file.ways[name], f"pattern can never match: {why}", help=cure)
+
+
+def _never_seen(pattern: Pattern) -> tuple[str, str]:
+    for clause in literals.clauses_of(pattern):
+        texts = [literal.text.decode("utf-8", "replace") for literal in clause]
+        if all("\n" in text or "\r" in text for text in texts):
+            return "a message is one line", "Look for one of the lines; lines of one traceback are joined by `unless` alone."
+        if not literals.is_anchored(pattern) and all(without_sentences(text) != text for text in texts):
+            return (
+                f"`{texts[0]}` holds a quoted sentence, and in a pattern that is not fixed at the start quotes are cut, as users write there",
+                "Begin with `starts:` or with ^ and fixed words, or look for the words before the quote.",
+            )
+    for text in pattern.starts:
+        if is_request_log(text.encode()):
+            return "request-log lines hold text of users and are not searched", "Look for another line."
+        if split_record(text.encode()).stamp:
+            return "`starts` begins with a stamp, which is no part of the message", "Begin with the words behind `[time ranks] `."
+    return "", ""
+
+
 RULES: Final = (
     Rule("SIG011", "a kind has its blocks and no others", check_blocks),
     Rule("SIG012", "a pattern holds a literal of six or more characters", check_literal),
     Rule("SIG013", "a pattern is anchored at the start of the message, or says why it need not be", check_anchor),
     Rule("SIG014", "a regex does not begin with a wildcard", check_leading),
     Rule("SIG015", "a message of SGLang names its level and its releases", check_level),
+    Rule("SIG016", "the scanner can show the pattern a line that it matches", check_reachable),
 )
