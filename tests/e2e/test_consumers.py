@@ -1,5 +1,7 @@
 """Whoever reads from the daemon may stop, hang or never read: the way from a line to its finding stays as it is."""
 
+import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -98,6 +100,37 @@ def test_a_reader_that_stops_holds_nothing_up(tmp_path: Path, consumer: Callable
         daemon.wait_for(lambda: lines_read(daemon) == 24)
         with consumer(daemon):
             finds_as_ever(daemon, log)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_stops_holds_nothing_up(tmp_path: Path) -> None:
+    """`run --print-findings | less`: the pipe is full, its reader sleeps."""
+    log, full = tmp_path / "server.log", tmp_path / "errors"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    command = [sys.executable, "-m", "sglang_watchdog", "run", *begun(log), "--print-findings", "--listen", f"127.0.0.1:{port}"]
+    with full.open("wb") as errors:
+        process = subprocess.Popen(command, stdout=writer, stderr=errors)
+    daemon = RunningDaemon()
+    daemon.process, daemon.url, daemon.errors = process, f"http://127.0.0.1:{port}", []
+    try:
+        daemon.wait_for(lambda: lines_read(daemon) == 24, 60)
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x")
+        os.set_blocking(writer, True)
+        finds_as_ever(daemon, log)
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
+        os.close(writer)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from . import story
 from .daemon import RunningDaemon
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
 NO_STATE = ("--telemetry", "none", "--state-dir", "none")
 
 

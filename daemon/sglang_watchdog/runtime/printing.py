@@ -1,8 +1,14 @@
-"""Findings on standard output as the ledger takes them down: what a restart only finds again is no news there."""
+"""Findings on standard output as the ledger takes them down: what a restart only finds again is no news there.
+
+Printed by a thread of its own: whoever reads the output may stop (a pager, Ctrl-Z), and that must hold up nothing.
+"""
 
 import json
+import os
+import queue
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..model.words import State
@@ -11,6 +17,8 @@ from ..sinks.ledger_writes import Recorded
 
 _COLOURS: Final = {"critical": "31;1", "warning": "33;1", "info": "36"}
 _FIRING: Final = State.FIRING.value
+_WAITING: Final = 1000  # batches that nobody reads; more are left out and counted
+_LAST_WORDS_S: Final = 2.0
 
 
 class Printer:
@@ -20,9 +28,46 @@ class Printer:
         self._is_colour = is_colour
         self._titles: dict[str, str] = {}
         self._explained: set[tuple[str, str]] = set()
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(_WAITING)
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._work, name="print", daemon=True)
+        self._thread.start()
 
     def still(self, rows: Iterable[FindingRow]) -> None:
         """What was firing when an earlier daemon ended; each is told again when it moves."""
+        known = list(rows)
+        self._put(lambda: self._still(known))
+
+    def news(self, recorded: Sequence[Recorded]) -> None:
+        """What was just recorded. Returns at once, from any thread."""
+        self._put(lambda: self._news(recorded))
+
+    def close(self) -> None:
+        """Print what waits, if somebody reads."""
+        try:
+            self._jobs.put(None, timeout=_LAST_WORDS_S)
+        except queue.Full:
+            return
+        self._thread.join(_LAST_WORDS_S)
+
+    def _put(self, job: Callable[[], None]) -> None:
+        try:
+            self._jobs.put_nowait(job)
+        except queue.Full:
+            self._left_out += 1
+
+    def _work(self) -> None:
+        try:
+            while (job := self._jobs.get()) is not None:
+                job()
+                if self._left_out:
+                    print(f"{self._left_out} changes were not printed, because nobody read; they are in the API")
+                    self._left_out = 0
+                sys.stdout.flush()
+        except OSError:  # the reader went away; the interpreter would complain once more when it flushes at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _still(self, rows: Iterable[FindingRow]) -> None:
         for row in rows:
             document = json.loads(row.doc)
             self._titles[document["id"]] = document["title"]
@@ -30,14 +75,11 @@ class Printer:
                 self._explained.add((document["id"], document["explained_by"]))
             if document["state"] == _FIRING:
                 print(f"{self._word('still firing', document)}{document['title']} (since {document['first_seen']})")
-        sys.stdout.flush()
 
-    def news(self, recorded: Sequence[Recorded]) -> None:
-        """What was just recorded."""
+    def _news(self, recorded: Sequence[Recorded]) -> None:
         for each in recorded:
             if each.kind == "finding":
                 self._show(json.loads(each.doc), moved=each.was != each.state)
-        sys.stdout.flush()
 
     def _show(self, document: Mapping[str, Any], *, moved: bool) -> None:
         self._titles[document["id"]] = document["title"]

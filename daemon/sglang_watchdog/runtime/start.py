@@ -85,7 +85,11 @@ def _run(plan: Plan, tokens: TokenStore, own: str | None, printer: Printer | Non
     daemon = Daemon(plan, version(), tokens=tokens, say=started, on_news=printer.news if printer is not None else None, flags=flags)
     open_ones = FindingFilter(state=(State.FIRING.value, State.PENDING.value), server=tuple(server.name for server in plan.servers))
     still = daemon.ledger.findings(open_ones, limit=10_000).items
-    asyncio.run(daemon.run())
+    try:
+        asyncio.run(daemon.run())
+    finally:
+        if printer is not None:
+            printer.close()
 
 
 def _sayer(plan: Plan, own: str | None) -> Callable[[str], None]:
