@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 
 import soak
+from sglang_watchdog.model.finding import FindingChanged
 from sglang_watchdog.model.signature import Library
+from sglang_watchdog.model.words import State
 
 from .changes import ChangesClient, Event
 from .daemon import RunningDaemon
@@ -173,7 +175,8 @@ def truth(library: Library, judge_files: Any) -> Callable[[Path], set[tuple[str,
 
     def of(log: Path) -> set[tuple[str, str]]:
         said = lines_that_fire(("info", "warning"))
-        return {(str(one.run), one.signature) for one in judge_files(log).engine.findings.all() if one.signature in said}
+        fired = [one.finding for one in judge_files(log).changes if isinstance(one, FindingChanged) and one.finding.state is State.FIRING]
+        return {(str(one.run), one.signature) for one in fired if one.signature in said}
 
     return of
 
