@@ -109,7 +109,7 @@ class Sender:
         settings = AlertmanagerSettings(name="am", urls=(url,), resend_s=0.5, resolved_for_s=300)
         self.running: Notifier | None = None
         self.ledger = Ledger(path, on_committed=lambda _: self.running and self.running.wake())
-        self.running = notifier([settings], self.ledger, pace=Pace(backoff_s=0.2, timeout_s=5))
+        self.running = notifier([settings], self.ledger, pace=Pace(backoff_s=0.2))
         self.running.start()
 
     def tell(self, *changes: object) -> None:

@@ -242,7 +242,13 @@ def test_a_silence_that_would_cover_everything_or_nothing_is_refused(story, body
 
 def test_reload_answers_with_what_was_wrong(story):
     client = story.client(WRITE)
-    assert client.post("/-/reload").json() == {"successful": True, "at": "2026-02-19T08:10:03Z", "error": ""}
+    assert client.post("/-/reload").json() == {
+        "successful": True,
+        "at": "2026-02-19T08:10:03Z",
+        "error": "",
+        "changed": [],
+        "needs_restart": [],
+    }
 
     story.outcome = Reload(
         was_successful=False,

@@ -41,7 +41,7 @@ class Desk:
     settings: WebhookSettings
     receiver: Receiver
     clock: Clock
-    pace: Pace = field(default_factory=lambda: Pace(timeout_s=2.0))
+    pace: Pace = field(default_factory=lambda: Pace())
 
     def __post_init__(self) -> None:
         self.open()
@@ -50,9 +50,9 @@ class Desk:
         self.ledger = Ledger(self.path, channels=outbox_channels([self.settings]), notify_wait_s=self.pace.wait_s, now=self.clock)
         self.post = Post(
             "pager",
-            Webhook(self.settings, self.pace, "https://watch.example"),
+            Webhook(self.settings, "https://watch.example"),
             self.ledger,
-            at_least=self.settings.at_least,
+            wanted=self.settings.wanted,
             pace=self.pace,
             now=self.clock,
             jitter=lambda: 0.5,
@@ -242,7 +242,7 @@ def test_a_refusal_for_good_is_not_tried_again(desk, status):
 
 
 def test_the_queue_is_bounded_and_what_does_not_fit_is_kept_as_dead(desk):
-    desk.pace = Pace(queue=3, timeout_s=2.0)
+    desk.pace = Pace(queue=3)
     desk.restart()
     for n in range(5):
         desk.clock.now_s += 0.1
@@ -354,7 +354,7 @@ def test_what_waits_for_a_channel_that_is_gone_becomes_a_dead_letter(desk):
 
 def test_the_threads_tell_by_themselves_when_woken(desk):
     """The real thing: threads, a committed change, a delivery; then an orderly end."""
-    pace = Pace(wait_s=0.0, timeout_s=2.0)
+    pace = Pace(wait_s=0.0)
     desk.ledger.close()
     ledger = Ledger(desk.path, channels=("pager",), notify_wait_s=0.0, on_committed=lambda _: running.wake())
     running = notifier([desk.settings], ledger, pace=pace)
@@ -364,7 +364,9 @@ def test_the_threads_tell_by_themselves_when_woken(desk):
     desk.receiver.wait_for(1)
     running.stop()
 
-    assert running.health() == {"pager": (1, 0, 0, 0)}
+    (name, health), = running.health().items()
+    assert (name, health.sent, health.failed, health.waiting, health.dead, health.error) == ("pager", 1, 0, 0, 0, "")
+    assert health.sent_s is not None
     ledger.close()
 
 

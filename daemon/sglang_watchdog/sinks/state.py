@@ -65,11 +65,25 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """How the last loading of configuration and signatures went."""
+    """How the last loading of configuration and signatures went. Settings by dotted name, as `listen`."""
 
     was_successful: bool = True
     at_s: float | None = None
     error: str = ""
+    changed: tuple[str, ...] = ()  # what it put in force
+    needs_restart: tuple[str, ...] = ()  # differs from what the daemon started with and cannot change while it runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelHealth:
+    """How one channel of notifications is doing; counts since the start."""
+
+    sent: int = 0
+    failed: int = 0  # attempts
+    waiting: int = 0
+    dead: int = 0  # given up, kept in the ledger
+    error: str = ""  # of the newest attempt; "" after a success
+    sent_s: float | None = None  # the newest success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from ...model.words import Phase, Severity, State
 from .. import encode
 from ..encode import Document
 from ..ledger import Ledger
-from ..state import Gpu, SourceStatus, View
+from ..metrics import Health
+from ..state import Gpu, Reload, SourceStatus, View
 
 
 def gpu(item: Gpu) -> Document:
@@ -62,7 +63,17 @@ def server(view: View, name: str) -> Document:
     }
 
 
-def daemon(view: View, ledger: Ledger, now_s: float) -> Document:
+def reload(item: Reload) -> Document:
+    return {
+        "successful": item.was_successful,
+        "at": encode.time(item.at_s),
+        "error": item.error,
+        "changed": list(item.changed),
+        "needs_restart": list(item.needs_restart),
+    }
+
+
+def daemon(view: View, ledger: Ledger, health: Health, token_fault: str, now_s: float) -> Document:
     oldest, newest = ledger.change_range()
     return {
         "version": view.version,
@@ -82,11 +93,20 @@ def daemon(view: View, ledger: Ledger, now_s: float) -> Document:
             "oldest_change": oldest,
             "newest_change": newest,
         },
-        "reload": {
-            "successful": view.reload.was_successful,
-            "at": encode.time(view.reload.at_s),
-            "error": view.reload.error,
-        },
+        "reload": reload(view.reload),
+        "notifications": [
+            {
+                "channel": name,
+                "sent": one.sent,
+                "failed": one.failed,
+                "waiting": one.waiting,
+                "dead_letters": one.dead,
+                "error": one.error,
+                "sent_at": encode.time(one.sent_s),
+            }
+            for name, one in sorted(health.notifications.items())
+        ],
+        "tokens_fault": token_fault,
         "engine_errors": view.engine_errors,
         "nvml_up": bool(view.nvml_up),
     }

@@ -144,7 +144,7 @@ def router(parts: Parts) -> APIRouter:
     )
     def get_status() -> Response:
         """The daemon itself: servers, ledger, configuration, readiness."""
-        return paging.json(encode.dumps(documents.daemon(board.view(), parts.ledger, parts.now())))
+        return paging.json(encode.dumps(documents.daemon(board.view(), parts.ledger, parts.health(), parts.tokens.fault, parts.now())))
 
     @routes.post(
         "/-/reload",
@@ -153,10 +153,11 @@ def router(parts: Parts) -> APIRouter:
         responses={200: {"model": schema.ReloadStatus}, 422: schema.PROBLEM},
     )
     async def reload() -> Response:
-        """Read configuration and signatures again. Bad ones are refused whole and the old stay in force."""
+        """Read configuration and signatures again. Bad ones are refused whole and the old stay in force. What cannot change
+        while the daemon runs is named in `needs_restart`."""
         outcome = await parts.reload()
         if not outcome.was_successful:
             raise Problem(422, "configuration-refused", outcome.error, do="Mend it and reload again; the old one stays in force.")
-        return paging.json(encode.dumps({"successful": True, "at": encode.time(outcome.at_s), "error": ""}))
+        return paging.json(encode.dumps(documents.reload(outcome)))
 
     return routes

@@ -325,6 +325,18 @@ class ReloadStatus(Shape):
     successful: bool
     at: Time | None
     error: str
+    changed: list[str]
+    needs_restart: list[str]
+
+
+class ChannelStatus(Shape):
+    channel: str
+    sent: int
+    failed: int
+    waiting: int
+    dead_letters: int
+    error: str
+    sent_at: Time | None
 
 
 class DaemonStatus(Shape):
@@ -338,6 +350,8 @@ class DaemonStatus(Shape):
     servers: list[ServerStatus]
     ledger: LedgerStatus
     reload: ReloadStatus
+    notifications: list[ChannelStatus]
+    tokens_fault: str
     engine_errors: int
     nvml_up: bool
 
