@@ -321,9 +321,9 @@ class Settings(Shape):
     @classmethod
     def _is_prefix(cls, value: str) -> str:
         bare = value.rstrip("/")
-        if bare and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", bare):
+        if bare and not re.fullmatch(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+", bare):
             raise ValueError(f"`{value}` is no path prefix; write it like /gpu-7/watchdog")
-        if bare.split("/")[1:2] and bare.split("/")[1] in OWN_ADDRESSES | {".", ".."}:
+        if bare and bare.split("/")[1] in OWN_ADDRESSES:
             raise ValueError(f"`{value}` begins like an address of the API itself; choose another prefix, like /watchdog")
         return bare
 
