@@ -1,6 +1,8 @@
 """JSON of what is only on the board: GPUs, sources, servers and the daemon itself."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from ...model.finding import Release
 from ...model.words import Phase, Severity, State
@@ -9,6 +11,21 @@ from ..encode import Document
 from ..ledger import Ledger
 from ..metrics import Health
 from ..state import Gpu, Reload, SourceStatus, View
+
+
+def index(openapi: Mapping[str, Any], prefix: str) -> Document:
+    """The API's addresses with their methods, out of its description."""
+    resources = [
+        {"path": prefix + path, "methods": [method.upper() for method in operations], "summary": _first_sentence(operations)}
+        for path, operations in openapi["paths"].items()
+        if path.startswith("/api/v1/") and path != "/api/v1/"
+    ]
+    return {"resources": resources, "description": f"{prefix}/openapi.json", "documentation": f"{prefix}/docs"}
+
+
+def _first_sentence(operations: Mapping[str, Any]) -> str:
+    first = next(iter(operations.values()))
+    return str(first.get("description", "")).partition(".")[0].replace("\n", " ") or str(first["summary"])
 
 
 def gpu(item: Gpu) -> Document:

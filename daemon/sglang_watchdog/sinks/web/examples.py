@@ -232,6 +232,11 @@ def answers() -> dict[str, Any]:
         "list_coverage": page("coverage", _coverage()),
         "list_sources": page("sources", _source()),
         "get_status": _status(),
+        "list_resources": {
+            "resources": [{"path": "/api/v1/findings", "methods": ["GET"], "summary": "Findings, newest first"}],
+            "description": "/openapi.json",
+            "documentation": "/docs",
+        },
         "reload": _status()["reload"],
         **{id: {"status": "ok", "because": ""} for id in ("healthz", "livez", "healthy", "readyz", "ready")},
     }

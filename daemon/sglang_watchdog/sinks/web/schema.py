@@ -356,6 +356,18 @@ class DaemonStatus(Shape):
     nvml_up: bool
 
 
+class Resource(Shape):
+    path: str
+    methods: list[Literal["GET", "POST", "DELETE"]]
+    summary: str
+
+
+class Index(Shape):
+    resources: list[Resource]
+    description: str
+    documentation: str
+
+
 class Health(Shape):
     status: Literal["ok", "waiting"]
     because: str
@@ -407,3 +419,10 @@ class SilencePage(Shape):
 
 
 PROBLEM: dict[str, Any] = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}
+
+
+def answers(model: type[BaseModel] | None, *problems: int, status: int = 200) -> dict[str, Any]:
+    """What an operation answers, for its route's decorator: the success with its shape (None: no body), and the problems that are its
+    own; those that every operation knows are added by openapi.py. Answers are written as text already, so FastAPI makes no model."""
+    success = {status: {"model": model}} if model is not None else {}
+    return {"status_code": status, "response_model": None, "responses": {**success, **dict.fromkeys(problems, PROBLEM)}}
