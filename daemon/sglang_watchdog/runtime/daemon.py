@@ -35,7 +35,7 @@ from ..sources.hints import Hints
 from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
 from . import logging
-from .clock import LogClock, WallClock
+from .clock import ClockSteps, LogClock, WallClock
 from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed
 from .plan import Plan, ServerPlan
 from .pulse import Pulse
@@ -117,6 +117,7 @@ class Daemon:
         self._taken = 0
         self._last_item_s = time.monotonic()
         self._is_settled = True
+        self._behind_until_s = 0.0  # the clock was set back: where it stood
         self._loop: asyncio.AbstractEventLoop | None = None
         self._positions: dict[str, Any] = {}
         self._pulse = Pulse()
@@ -396,9 +397,12 @@ class Daemon:
 
     async def _housekeeping(self, notifier: Notifier) -> None:
         beats, taken = 0, -1
+        steps = ClockSteps(time.time() - time.monotonic())
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S if beats else _FIRST_LOOK_S)
             beats += 1
+            if self.plan.clock == "wall":
+                self._mind_step(steps.look(time.time() - time.monotonic()))
             self._settle()
             if beats % _UPDATES_EVERY == 0:
                 self._record_updates()
@@ -431,6 +435,16 @@ class Daemon:
         self.board.set_nvml(is_up=self._gpu_feed.is_up if self._gpu_feed is not None else None)
         self._sight.look(sources)
         self._tasks = len(asyncio.all_tasks())
+
+    def _mind_step(self, step_s: float) -> None:
+        """After a step back the engines' time stands still until the clock is where it was: what waits for more lines is judged
+        without them meanwhile."""
+        if step_s:
+            self._behind_until_s = time.time() - step_s if step_s < 0 else 0.0
+            do = "" if step_s > 0 else "to have windows and silences judged before the clock is where it was, restart the daemon"
+            log.warning("the clock was set", by_s=round(step_s), do=do)
+        if time.time() < self._behind_until_s:
+            self._record([change for watch in self.watches.values() for change in watch.settle()])
 
     def _settle(self) -> None:
         if self.plan.clock == "log" and not self._is_settled and self._inbox.empty():
