@@ -87,7 +87,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    with (disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
+    with (disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):  # noqa: PT012 - the loop ends by it
         while True:
             filler.write(bytes(4096))
 

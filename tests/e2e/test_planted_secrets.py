@@ -227,7 +227,7 @@ def files(folder: Path, out: Outcome, when: str) -> None:
 
 
 def test_nothing_planted_comes_out(outcome: Outcome) -> None:
-    planted = {**{secret: "log" for secret in SECRETS}, **{text: place for place, text in PLACES.items()}}
+    planted = {**dict.fromkeys(SECRETS, "log"), **{text: place for place, text in PLACES.items()}}
     planted |= {secret: f"wording {number}" for number, (secret, _) in enumerate(planted_runs(stamps(0.0)))}
     encoded = {base64.b64encode(secret.encode()).decode().rstrip("=")[:-2]: place for secret, place in planted.items()}
 

@@ -39,8 +39,8 @@ from .clock import ClockSteps, LogClock, WallClock
 from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed
 from .plan import Plan, ServerPlan
 from .pulse import Pulse
-from .sight import Sight, unready
 from .reload import Configured, Fresh, ReloadRefused, read
+from .sight import Sight, unready
 from .supervise import supervised
 from .systemd import Notifier
 from .view import source_statuses

@@ -113,6 +113,7 @@ class BoardCollector(Collector):
             health,
         )
         self._of_process = ProcessCollector(registry=None)
+        self._written: tuple[tuple[int, int], str] = ((-1, 0), "")  # the families of findings, by what they were written from
 
     def tell_verdicts(self, signatures: Iterable[str]) -> None:
         """From the next scrape on these signatures have series of their own."""
@@ -123,11 +124,25 @@ class BoardCollector(Collector):
 
     def exposition(self) -> bytes:
         """What /metrics answers."""
-        return "".join(family.text() for family in self.families()).encode("utf-8", "replace")
+        view = self._board.view()
+        return (self._findings(view) + "".join(family.text() for family in self._others(view))).encode("utf-8", "replace")
 
     def families(self) -> Iterator[Family]:
         view = self._board.view()
         yield from _findings(view)
+        yield from self._others(view)
+
+    def _findings(self, view: View) -> str:
+        """A series for each topic and state of each server: nine tenths of a scrape, and the same from one to the next unless a
+        finding moved. Written once for each version; several threads may scrape at a time, so the pair is replaced as a whole."""
+        version = (view.findings_version, len(view.servers))
+        written_from, text = self._written
+        if written_from != version:
+            text = "".join(family.text() for family in _findings(view))
+            self._written = (version, text)
+        return text
+
+    def _others(self, view: View) -> Iterator[Family]:
         yield from _verdicts(view, self._signature_verdicts)
         yield from _servers(view)
         yield from _load(view)

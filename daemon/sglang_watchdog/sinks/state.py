@@ -126,6 +126,7 @@ class View:
     engine_errors: int
     nvml_up: bool | None
     ready_because: str  # "" when ready, else what is still awaited
+    findings_version: int = 0  # the same number: the same servers, topics, findings and transitions
 
 
 @dataclass(slots=True)
@@ -159,12 +160,14 @@ class Board:
         self._transitions: Counter[tuple[str, str, State]] = Counter()
         self._reload = Reload()
         self._engine_errors = 0
+        self._findings_version = 0
         self._nvml_up: bool | None = False
         self._awaited = "sources are not open yet"
 
     def apply(self, change: Change) -> None:
         """Take one change of the engine."""
         with self._lock:
+            self._findings_version += 1
             if isinstance(change, FindingChanged):
                 self._apply_finding(change)
             else:
@@ -195,10 +198,12 @@ class Board:
         """The configured servers; those no longer named disappear with all their series."""
         with self._lock:
             self._servers = {name: self._servers.get(name, _Server()) for name in names}
+            self._findings_version += 1
 
     def set_library(self, topics: Mapping[str, Severity], version: str) -> None:
         with self._lock:
             self._topics, self._library_version = dict(topics), version
+            self._findings_version += 1
 
     def set_coverage(self, server: str, verdicts: Iterable[Coverage]) -> None:
         with self._lock:
@@ -263,6 +268,7 @@ class Board:
                 engine_errors=self._engine_errors,
                 nvml_up=self._nvml_up,
                 ready_because=self._awaited,
+                findings_version=self._findings_version,
             )
 
 
