@@ -10,11 +10,11 @@ SPEED ?= 12
 SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint soak bench requirements library clean
+.PHONY: help run test lint soak bench requirements sbom library clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -2
-	@echo "also: make run SCENE=healthy|seed SPEED=20, make soak, make bench, make lint, make library, make requirements"
+	@echo "also: make run SCENE=healthy|seed SPEED=20, make soak, make bench, make lint, make library, make requirements, make sbom"
 
 run: $(VENV)/run
 ifdef LOG
@@ -47,6 +47,11 @@ requirements: $(VENV)/test
 		-o deploy/requirements.txt pyproject.toml
 	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --strip-extras --no-header --allow-unsafe \
 		--extra dev -o tests/requirements.txt pyproject.toml
+	$(MAKE) sbom
+
+# What an installation consists of, as CycloneDX: deploy/sbom.cdx.json.
+sbom: $(VENV)/test
+	$(BIN)/python deploy/sbom.py > deploy/sbom.cdx.json.new && mv deploy/sbom.cdx.json.new deploy/sbom.cdx.json
 
 $(VENV)/bin/python:
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed and was not found."; \

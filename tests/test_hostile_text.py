@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labels import FOLDERS
+from planted import SECRETS, planted_log
 from sglang_watchdog.library.load import load
 from sglang_watchdog.library.stories import lines_of
 from sglang_watchdog.model.signature import Library
@@ -105,30 +106,6 @@ def test_no_firing_line_fires_from_within_a_users_text(library, patterns, usual)
 @given(st.lists(st.sampled_from(LINES), min_size=1, max_size=4), st.sampled_from(["\n", "\r", "\r\n", " ", "\x00", "\u2028"]), st.text(max_size=20))
 def test_lines_glued_together_raise_nothing(library, patterns, usual, texts, glue, noise):
     assert topics_of(library, patterns, wrapped(noise + glue.join(texts) + noise)) <= usual
-
-
-SECRETS = (
-    "sk-planted-0123456789abcdefghij", "hf_PlantedTokenPlantedTokenPlanted", "planted-admin-key-42", "planted-bearer-token-77",
-    "planted-query-key-99", "PLANTED PROMPT ABOUT MY ILLNESS", "planted-ssl-password-11",
-)  # fmt: skip
-
-
-def planted_log() -> str:
-    api, hf, admin, bearer, query, prompt, ssl = SECRETS
-    return (
-        f"[2026-02-06 05:00:00] server_args=ServerArgs(model_path='/models/m', api_key='{api}', admin_api_key=\"{admin}\", "
-        f"ssl_keyfile_password='{ssl}', model_loader_extra_config='{{\"token\": \"{hf}\"}}', tp_size=1, log_level='info')\n"
-        f"[2026-02-06 05:00:01] Launching: python -m sglang.launch_server --api-key {api} --admin-api-key={admin} HF_TOKEN={hf}\n"
-        f"[2026-02-06 05:00:02] Receive: obj=GenerateReqInput(rid='1', text='{prompt}')\n"
-        f'{{"timestamp": "x", "event": "request.received", "obj": {{"text": "{prompt}"}}}}\n'
-        f'[2026-02-06 05:00:03] INFO:     10.0.0.7:4242 - "GET /v1/models?api_key={query} HTTP/1.1" 503 Service Unavailable\n'
-        f"[2026-02-06 05:00:04] Scheduler hit an exception: Traceback (most recent call last):\n"
-        f'  File "x.py", line 1, in f\n    headers={{"Authorization": "Bearer {bearer}"}}\n'
-        f"ValueError: bad request with Authorization: Bearer {bearer} and api_key={api} token {hf}\n\n"
-        f"[2026-02-06 05:00:05] server_args={{'model_path': '/m', 'api_key': '{api}', 'admin_api_key': '{admin}', 'tp_size': 1}}\n"
-        f"[2026-02-06 05:00:06] Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error: launch {api}\n"
-        f"[2026-02-06 05:00:07] Received sigquit from a child process. It usually means the child failed. key={admin}\n"
-    )
 
 
 @pytest.mark.parametrize("form", ["text", "json", "markdown", "junit", "sarif"])

@@ -34,10 +34,10 @@ def filled(directory: Path) -> Parts:
         version="0",
         started_at_s=material.T0,
         servers=servers,
-        topics={f"area.topic-{n}": Severity.INFO for n in range(130)},
+        topics={f"area.topic-{n}": Severity.INFO for n in range(144)},
     )
     ledger = Ledger(directory / "ledger.db")
-    changes = [material.fired(f"f{n}", topic=f"area.topic-{n % 130}", server=servers[n % 3]) for n in range(1000)]
+    changes = [material.fired(f"f{n}", topic=f"area.topic-{n % 144}", server=servers[n % 3]) for n in range(1000)]
     for change in changes:
         board.apply(change)
     ledger.commit(changes).result(30)
@@ -116,14 +116,22 @@ def main(seconds: int) -> None:
             begun = time.perf_counter()
             for _ in range(50):
                 parts.collector.exposition()
-            print(f"one scrape of {series} series, rendering alone: {(time.perf_counter() - begun) / 50 * 1000:.2f} ms")
+            print(f"one scrape of {series} series, nothing moved:   {(time.perf_counter() - begun) / 50 * 1000:.2f} ms")
+            spent = 0.0
+            for n in range(50):
+                parts.board.apply(material.fired(f"moved-{n}", topic="area.topic-0"))
+                begun = time.perf_counter()
+                parts.collector.exposition()
+                spent += time.perf_counter() - begun
+            print(f"one scrape of {series} series, a finding moved: {spent / 50 * 1000:.2f} ms")
             for path in ("/api/v1/findings?limit=1000", "/api/v1/findings?limit=100", "/metrics", "/healthz"):
                 for connections in (1, 16):
                     rate, p50, p99 = wrk(f"http://{host}:{port}{path}", seconds, connections)
                     print(f"{path:30} connections {connections:3}: {rate:8.0f} requests/s  p50 {p50:>9}  p99 {p99:>9}")
             print(f"commit, nobody asks:       {measured(parts.ledger, None, seconds)}")
-            load = threading.Thread(target=wrk, args=(f"http://{host}:{port}/api/v1/findings?limit=100", seconds, 4))
-            print(f"commit, under 4 clients:   {measured(parts.ledger, load, seconds)}")
+            for path, who in (("/api/v1/findings?limit=100", "clients"), ("/metrics", "scrapers")):
+                load = threading.Thread(target=wrk, args=(f"http://{host}:{port}{path}", seconds, 4))
+                print(f"commit, under 4 {who + ':':11}{measured(parts.ledger, load, seconds)}")
         parts.ledger.close()
 
 

@@ -106,9 +106,17 @@ def test_a_server_of_a_later_file_is_shown_in_that_file(write):
         ("auth: {tokens: [{name: a}]}\n", "exactly one of `sha256`, `file`, `credential`"),
         ("auth: {tokens: [{name: a, sha256: abc}]}\n", "sha256"),
         ("servers: [{name: a}, {name: a}]\n", "given twice"),
-        ("servers: [{name: a}]\nnotify: [{type: webhook, url: 'http://x/', servers: [b]}]\n", "names the server `b`"),
+        ("servers: [{name: a}]\nnotify: [{type: webhook, url: 'http://x/', secret_file: s, servers: [b]}]\n", "names the server `b`"),
         ("notify: [{url: 'http://x/'}]\n", "`type` is missing"),
         ("notify: [{type: webhook, url: x}]\n", "is no address"),
+        ("notify: [{type: webhook, url: 'http://x/'}]\n", "exactly one of `secret_file`, `secret_credential`"),
+        ("notify: [{type: webhook, url: 'http://x/', secret_file: a, secret_credential: b}]\n", "exactly one of"),
+        ("notify: [{type: alertmanager, name: a, urls: ['http://x']}, {type: alertmanager, name: a, urls: ['http://y']}]\n", "given twice"),
+        ("root_path: watchdog\n", "is no path prefix"),
+        ("root_path: /a/../b\n", "is no path prefix"),
+        ("root_path: /api\n", "begins like an address of the API"),
+        ("auth: {reads_need_token: true}\n", "would keep everybody out"),
+        ("limits: {body_bytes: 1}\n", "greater than or equal to 1024"),
         ("notify: [{type: apprise}]\n", "urls_file"),
         ("signatures: {override: {a-b: {}}}\n", "needs `severity` or `threshold`"),
         ("external_url: example.org\n", "write it like http"),
@@ -174,7 +182,7 @@ def test_show_names_who_set_each_value_and_masks_secrets(write):
     digest = hashlib.sha256(b"token").hexdigest()
     path = write(
         f"auth: {{tokens: [{{name: page, scope: write, sha256: {digest}}}]}}\n"
-        "notify: [{type: webhook, url: 'https://hooks.example/T0/hidden'}]\n"
+        "notify: [{type: webhook, url: 'https://hooks.example/T0/hidden', secret_file: /s}]\n"
         "servers: [{name: a, url: 'http://me:pass@127.0.0.1:30000'}]\n"
     )
 

@@ -18,6 +18,7 @@ PACKAGES = {
     "prometheus-alertmanager": "prometheus-alertmanager",
     "systemd-analyze": "systemd",
     "bwrap": "bubblewrap",
+    "openssl": "openssl",
 }
 
 

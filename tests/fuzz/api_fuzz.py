@@ -6,6 +6,7 @@ Prints how many requests were sent, which operations were answered 2xx, the fail
 Ends with 1 if anything failed or an operation never succeeded.
 """
 
+import re
 import resource
 import secrets
 import sys
@@ -15,12 +16,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import jsonschema_rs
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
-from schemathesis.core.failures import FailureGroup
+from schemathesis.core.failures import AcceptedNegativeData, FailureGroup
 
 from sglang_watchdog.model.words import State
 from sglang_watchdog.sinks.ledger import Ledger
@@ -87,7 +90,9 @@ def fuzz(address: tuple[str, int], token: str, wanted: int, parts: Parts) -> tup
     schema = schemathesis.openapi.from_url(f"http://{address[0]}:{address[1]}/openapi.json")
     operations = [result.ok() for result in schema.get_all_operations()]
     sent, good, failures = Counter[str](), Counter[str](), []
-    examples = max(1, wanted // len(operations))
+    by_id = {operation.definition.raw["operationId"]: operation.definition.raw for operation in operations}
+    with_input = [each for each in by_id.values() if each.get("parameters") or each.get("requestBody")]
+    examples = max(1, wanted // len(with_input))  # those without input are asked a few times only
 
     def call(case: Any, name: str) -> None:
         if name == "stream_changes":  # else it would, rightly, not end
@@ -101,11 +106,31 @@ def fuzz(address: tuple[str, int], token: str, wanted: int, parts: Parts) -> tup
             failures.extend(
                 f"{name}: {failure.title}: {failure.message} [{case.as_curl_command()}]"[:600]
                 for failure in group.exceptions
+                if not (isinstance(failure, AcceptedNegativeData) and fits_as_sent(failure, answer.request.url, by_id[name], schema.raw_schema))
             )
 
     for operation in operations:
         run_one(operation, examples, call, parts)
     return sum(sent.values()), good, failures
+
+
+def fits_as_sent(failure: AcceptedNegativeData, url: str, operation: Any, document: Any) -> bool:
+    """Whether a query that was broken on purpose is whole again as sent: `server: 0.0` where a list belongs is `server=0.0` in an
+    address, and so is the list with the text "0.0"; a null is not sent at all."""
+    if not re.search(r"in query$", failure.message, re.MULTILINE) or re.search(r"in (path|header|cookie)|body", failure.message):
+        return False
+    schemas = {each["name"]: each["schema"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+    for name, values in parse_qs(urlsplit(url).query, keep_blank_values=True).items():
+        options = schemas[name].get("anyOf", [schemas[name]]) if name in schemas else []
+        read = {"array": values, "string": values[0], "integer": int(values[0]) if re.fullmatch(r"-?\d+", values[0]) else None}
+        if not any(
+            option.get("type") in read
+            and (option["type"] == "array" or len(values) == 1)
+            and jsonschema_rs.is_valid({**option, "components": document["components"]}, read[option["type"]])
+            for option in options
+        ):
+            return False
+    return True
 
 
 def existing(name: str, parts: Parts) -> dict[str, str] | None:

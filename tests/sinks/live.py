@@ -14,7 +14,7 @@ def serving(parts: Parts) -> Iterator[tuple[str, int]]:
     """Yields the address; everything is stopped at the end, streams too."""
     sockets = bind("127.0.0.1:0", parts.tokens)
     address: tuple[str, int] = sockets[0].getsockname()
-    server = ServerThread(app.create(parts), sockets, parts.settings.limits)
+    server = ServerThread(app.create(parts), sockets, lambda: parts.settings.limits)
     server.start()
     try:
         yield address

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sglang_watchdog.sinks.ledger import Ledger
+from sglang_watchdog.sinks.ledger_writes import Acknowledgement, Silence
 from sglang_watchdog.sinks.notify.alertmanager import ALIVE
 from sglang_watchdog.sinks.notify.build import notifier
 from sglang_watchdog.sinks.notify.notifier import Notifier
@@ -109,7 +110,7 @@ class Sender:
         settings = AlertmanagerSettings(name="am", urls=(url,), resend_s=0.5, resolved_for_s=300)
         self.running: Notifier | None = None
         self.ledger = Ledger(path, on_committed=lambda _: self.running and self.running.wake())
-        self.running = notifier([settings], self.ledger, pace=Pace(backoff_s=0.2, timeout_s=5))
+        self.running = notifier([settings], self.ledger, pace=Pace(backoff_s=0.2))
         self.running.start()
 
     def tell(self, *changes: object) -> None:
@@ -142,6 +143,26 @@ def test_a_finding_fires_is_resent_and_resolves_in_a_real_alertmanager(alertmana
     until(lambda: alertmanager.told("f1") == ["firing", "resolved"])
     until(lambda: "f1" not in alertmanager.alerts())
 
+    sender.stop()
+
+
+def test_what_people_take_or_silence_ends_there_and_comes_back_when_they_let_go(alertmanager, tmp_path):
+    """Alertmanager hears of our acknowledgements and silences as an end, at once and not after its time-out."""
+    sender = Sender(tmp_path / "ledger.db", alertmanager.url)
+    sender.tell(now_fired("taken"), now_fired("silenced"))
+    until(lambda: alertmanager.told("taken") == alertmanager.told("silenced") == ["firing"])
+
+    sender.ledger.acknowledge(Acknowledgement(finding="taken", author="ada", note="", at_s=time.time())).result(5)
+    word = Silence(id="s", matchers={"finding": "silenced"}, author="ada", reason="r", starts_s=time.time(), ends_s=time.time() + 3600)
+    sender.ledger.silence(word).result(5)
+    until(lambda: alertmanager.told("taken") == alertmanager.told("silenced") == ["firing", "resolved"])
+    assert set(alertmanager.alerts()) == {ALIVE}
+
+    sender.ledger.withdraw("taken", "ada").result(5)
+    sender.ledger.end_silence("s", "ada").result(5)
+    until(lambda: alertmanager.told("taken") == alertmanager.told("silenced") == ["firing", "resolved", "firing"])
+    sender.tell(now_resolved("taken"))
+    until(lambda: alertmanager.told("taken") == ["firing", "resolved", "firing", "resolved"])
     sender.stop()
 
 

@@ -67,7 +67,7 @@ def test_every_answer_has_the_shape_that_openapi_describes(story, path, shape):
         "/api/v1/signatures/none",
         "/nothing",
         "/api/v1/findings/..%2f..%2fetc%2fpasswd",
-        "/api/v1/",
+        "/api/v1/nothing",
     ],
 )
 def test_what_is_not_there_is_a_problem_document(story, path):
@@ -242,9 +242,27 @@ def test_a_silence_that_would_cover_everything_or_nothing_is_refused(story, body
     assert story.client(WRITE).post("/api/v1/silences", json=body).status_code == 422
 
 
+@pytest.mark.parametrize("path", ["/api/v1/", "/api/v1"])
+def test_the_root_of_the_api_lists_what_there_is(story, path):
+    index = story.client().get(path).json()
+
+    known = {each["path"]: each["methods"] for each in index["resources"]}
+    assert known["/api/v1/silences"] == ["GET", "POST"]
+    assert set(known) == {each for each in story.client().get("/openapi.json").json()["paths"] if each.startswith("/api/v1/")} - {"/api/v1/"}
+    assert all(each["summary"] for each in index["resources"])
+    prefixed = story.client(root_path="/gpu-7").get("/gpu-7" + path).json()
+    assert {each["path"] for each in prefixed["resources"]} == {f"/gpu-7{each}" for each in known}
+
+
 def test_reload_answers_with_what_was_wrong(story):
     client = story.client(WRITE)
-    assert client.post("/-/reload").json() == {"successful": True, "at": "2026-02-19T08:10:03Z", "error": ""}
+    assert client.post("/-/reload").json() == {
+        "successful": True,
+        "at": "2026-02-19T08:10:03Z",
+        "error": "",
+        "changed": [],
+        "needs_restart": [],
+    }
 
     story.outcome = Reload(
         was_successful=False,

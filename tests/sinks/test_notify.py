@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import hmac
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sglang_watchdog.sinks.notify import http
 from sglang_watchdog.sinks.notify.build import notifier, outbox_channels
 from sglang_watchdog.sinks.notify.http import DeliveryFailed
 from sglang_watchdog.sinks.notify.notifier import AlertPeer, Post
-from sglang_watchdog.sinks.notify.settings import AlertmanagerSettings, ChatSettings, Pace, WebhookSettings
+from sglang_watchdog.sinks.notify.settings import AlertmanagerSettings, ChatSettings, Pace, Wanted, WebhookSettings
 from sglang_watchdog.sinks.notify.webhook import Chat, Webhook
 from sinks import material
 from sinks.receiver import Receiver, receiving
@@ -41,7 +41,7 @@ class Desk:
     settings: WebhookSettings
     receiver: Receiver
     clock: Clock
-    pace: Pace = field(default_factory=lambda: Pace(timeout_s=2.0))
+    pace: Pace = field(default_factory=Pace)
 
     def __post_init__(self) -> None:
         self.open()
@@ -50,9 +50,9 @@ class Desk:
         self.ledger = Ledger(self.path, channels=outbox_channels([self.settings]), notify_wait_s=self.pace.wait_s, now=self.clock)
         self.post = Post(
             "pager",
-            Webhook(self.settings, self.pace, "https://watch.example"),
+            Webhook(self.settings, "https://watch.example"),
             self.ledger,
-            at_least=self.settings.at_least,
+            wanted=self.settings.wanted,
             pace=self.pace,
             now=self.clock,
             jitter=lambda: 0.5,
@@ -242,7 +242,7 @@ def test_a_refusal_for_good_is_not_tried_again(desk, status):
 
 
 def test_the_queue_is_bounded_and_what_does_not_fit_is_kept_as_dead(desk):
-    desk.pace = Pace(queue=3, timeout_s=2.0)
+    desk.pace = Pace(queue=3)
     desk.restart()
     for n in range(5):
         desk.clock.now_s += 0.1
@@ -354,7 +354,7 @@ def test_what_waits_for_a_channel_that_is_gone_becomes_a_dead_letter(desk):
 
 def test_the_threads_tell_by_themselves_when_woken(desk):
     """The real thing: threads, a committed change, a delivery; then an orderly end."""
-    pace = Pace(wait_s=0.0, timeout_s=2.0)
+    pace = Pace(wait_s=0.0)
     desk.ledger.close()
     ledger = Ledger(desk.path, channels=("pager",), notify_wait_s=0.0, on_committed=lambda _: running.wake())
     running = notifier([desk.settings], ledger, pace=pace)
@@ -364,7 +364,9 @@ def test_the_threads_tell_by_themselves_when_woken(desk):
     desk.receiver.wait_for(1)
     running.stop()
 
-    assert running.health() == {"pager": (1, 0, 0, 0)}
+    (name, health), = running.health().items()
+    assert (name, health.sent, health.failed, health.waiting, health.dead, health.error) == ("pager", 1, 0, 0, 0, "")
+    assert health.sent_s is not None
     ledger.close()
 
 
@@ -455,6 +457,94 @@ def test_after_a_restart_of_the_daemon_a_firing_alert_goes_on_and_a_resolved_one
         "on": "2026-02-19T08:14:03Z",
         "off": "2026-02-19T08:11:03Z",
     }
+
+
+def silence(desk: Desk, seconds: float) -> None:
+    word = Silence(id="s", matchers={"finding": "f1"}, author="a", reason="r", starts_s=desk.clock.now_s, ends_s=desk.clock.now_s + seconds)
+    desk.ledger.silence(word).result(5)
+
+
+def test_a_silence_ends_an_alert_that_is_out_and_its_end_brings_it_back(desk, peer):
+    """Alertmanager knows nothing of our silences: the alert is ended there at once, and said again for as long as a resolved one,
+    in case a peer was away."""
+    desk.tell(material.fired())
+    peer.turn()
+    silence(desk, 900)
+
+    seen = []
+    for _ in range(16):
+        peer.turn()
+        seen.append(sent(desk).get("f1", {}).get("endsAt"))
+        desk.clock.now_s += 60
+
+    assert seen[:6] == ["2026-02-19T08:10:03Z"] * 6, "ended now, and the same end each time"
+    assert seen[6:15] == [None] * 9
+    assert seen[15] == "2026-02-19T08:29:03Z", "the silence is over: it fires, with its end four resends ahead"
+
+
+def test_an_acknowledgement_ends_an_alert_that_is_out_until_it_is_taken_back(desk, peer):
+    desk.tell(material.fired())
+    peer.turn()
+    labels = sent(desk)["f1"]["labels"]
+    desk.ledger.acknowledge(Acknowledgement(finding="f1", author="ada", note="", at_s=T0)).result(5)
+    desk.clock.now_s += 30
+    peer.turn()
+    taken = sent(desk)["f1"]
+    desk.ledger.withdraw("f1", "ada").result(5)
+    desk.clock.now_s += 30
+    peer.turn()
+    back = sent(desk)["f1"]
+
+    assert (taken["endsAt"], back["endsAt"]) == ("2026-02-19T08:10:33Z", "2026-02-19T08:15:03Z")
+    assert labels == taken["labels"] == back["labels"]
+
+
+def test_an_acknowledged_alert_that_resolves_is_told_resolved_while_it_is_remembered(desk, peer):
+    desk.tell(material.fired())
+    peer.turn()
+    desk.ledger.acknowledge(Acknowledgement(finding="f1", author="ada", note="", at_s=T0)).result(5)
+    peer.turn()
+    desk.tell(material.resolved())
+    desk.clock.now_s += 60
+    peer.turn()
+
+    assert sent(desk)["f1"]["endsAt"] == "2026-02-19T08:11:03Z"
+
+
+def test_an_alertmanager_gets_the_servers_and_topics_it_wants_with_its_labels(desk, peer):
+    """Who was told of a beginning is told of the end, whatever is wanted by then."""
+    desk.tell(material.fired("here"), material.fired("elsewhere", server="code"), material.fired("other", topic="gpu.lost"))
+    peer._settings = replace(peer._settings, wanted=Wanted(servers=("chat",), topics=("moe.",)), labels=(("team", "serving"), ("finding", "x")))
+    peer.turn()
+
+    assert set(sent(desk)) == {"here", "alive"}
+    assert (sent(desk)["here"]["labels"]["team"], sent(desk)["here"]["labels"]["finding"]) == ("serving", "here")
+
+    peer._settings = replace(peer._settings, wanted=Wanted(servers=("code",)))
+    peer.turn()
+    assert set(sent(desk)) == {"here", "elsewhere", "alive"}
+
+
+def test_a_webhook_gets_the_servers_and_topics_it_wants(desk):
+    desk.settings = replace(desk.settings, wanted=Wanted(servers=("chat",), topics=("moe.",)))
+    desk.restart()
+    desk.tell(material.fired("here"), material.fired("elsewhere", server="code"), material.fired("other", topic="gpu.lost"))
+
+    assert desk.after(6) == ["here finding.firing"]
+
+
+def test_each_failure_is_told_with_its_reason_and_kept_until_the_next_success(desk):
+    told = []
+    desk.post._on_failed = lambda channel, why: told.append((channel, why))
+    desk.receiver.status = 503
+    desk.tell(material.fired())
+    desk.after(6)
+    assert told == [("pager", "127.0.0.1: answered 503 Service Unavailable")]
+    assert desk.post.tally.error == "127.0.0.1: answered 503 Service Unavailable"
+
+    desk.receiver.status = 200
+    desk.after(60)
+    assert (desk.post.tally.error, desk.post.tally.sent, desk.post.tally.sent_s) == ("", 1, desk.clock.now_s)
 
 
 def test_historic_folded_silenced_and_minor_findings_are_not_pushed(desk, peer):

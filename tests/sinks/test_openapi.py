@@ -28,6 +28,7 @@ SHAPES = {
     "list_sources": schema.SourcePage,
     "reload": schema.ReloadStatus,
     "get_status": schema.DaemonStatus,
+    "list_resources": schema.Index,
     "healthz": schema.Health,
     "livez": schema.Health,
     "healthy": schema.Health,

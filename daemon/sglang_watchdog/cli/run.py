@@ -31,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
 def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for all commands
     p = parser()
     options = p.parse_intermixed_args(argv)  # a LOG may stand behind options too
-    from ..runtime.start import BadConfiguration, Refused, start
+    from ..runtime.prepare import BadConfiguration
+    from ..runtime.start import Refused, start
     from ..triage.findings import flag_judge
 
     try:

@@ -20,7 +20,7 @@ def read_secret(file: str | None, credential: str | None, environment: Mapping[s
     Raises:
         NoSecret: the file or credential is missing, unreadable, empty or too large.
     """
-    path = Path(file) if file is not None else _credential(credential or "", environment)
+    path = secret_path(file, credential, environment)
     try:
         with path.open("rb") as stream:
             data = stream.read(MOST_BYTES + 1)
@@ -32,6 +32,15 @@ def read_secret(file: str | None, credential: str | None, environment: Mapping[s
     if not text:
         raise NoSecret(f"{path} is empty. Write the secret into it.")
     return text
+
+
+def secret_path(file: str | None, credential: str | None, environment: Mapping[str, str]) -> Path:
+    """Where a secret lies.
+
+    Raises:
+        NoSecret: the credential is none that this process was given.
+    """
+    return Path(file) if file is not None else _credential(credential or "", environment)
 
 
 def _credential(name: str, environment: Mapping[str, str]) -> Path:

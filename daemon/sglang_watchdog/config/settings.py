@@ -20,6 +20,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
 SignatureId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Severity = Literal["info", "warning", "critical"]
 Seconds = Annotated[float, Field(gt=0)]
+# Addresses of our own: a prefix that begins like one could not be told from it once a proxy has taken the prefix off.
+OWN_ADDRESSES: Final = frozenset({"api", "docs", "openapi.json", "metrics", "healthz", "readyz", "livez", "-"})
 OFFSET: Final = re.compile(r"([+-])(\d\d):?(\d\d)$")
 
 
@@ -155,13 +157,37 @@ class Token(Shape):
 
 class Auth(Shape):
     tokens: list[Token] = []
+    token_file: str | None = Field(
+        default=None, description="One token a line, `NAME SCOPE sha256:HASH`; a changed file is in force at the next request"
+    )
+    reads_need_token: bool = Field(default=False, description="On loopback too, where several people share the machine")
     metrics_open: bool = Field(default=False, description="/metrics without a token, beyond loopback too")
     allowed_hosts: Texts = Field(default=[], description="Further names accepted in the Host header")
 
 
 class Tls(Shape):
-    cert: str
-    key: str
+    """HTTPS instead of HTTP. Files in PEM; a renewed certificate at the same place is taken up by a reload."""
+
+    cert: str = Field(description="The certificate, with the chain behind it")
+    key: str = Field(description="Its key, without a passphrase")
+    client_ca: str | None = Field(default=None, description="Clients must show a certificate signed by it")
+
+
+class HttpLimits(Shape):
+    """How much clients may ask of the API. Rates are of one client address."""
+
+    body_bytes: Annotated[int, Field(ge=1024, le=16 << 20)] = 64 << 10
+    header_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 16 << 10
+    connections: Annotated[int, Field(ge=4, le=10_000)] = 256
+    connections_per_client: Annotated[int, Field(ge=1, le=10_000)] = 64
+    streams: Annotated[int, Field(ge=1, le=1_000)] = 32
+    request_s: Annotated[float, Field(gt=0, le=600)] = 10.0
+    stream_stall_s: Annotated[float, Field(gt=0, le=600)] = 15.0
+    heartbeat_s: Annotated[float, Field(gt=0, le=600)] = 15.0
+    requests_per_s: Annotated[float, Field(gt=0)] = 100.0
+    burst: Annotated[int, Field(ge=1)] = 400
+    failures_per_s: Annotated[float, Field(gt=0)] = 1.0
+    failures_burst: Annotated[int, Field(ge=1)] = 20
 
 
 class Tail(Shape):
@@ -239,8 +265,8 @@ class Webhook(Receiver):
 
     @model_validator(mode="after")
     def _one_secret(self) -> "Webhook":
-        if self.secret_file and self.secret_credential:
-            raise ValueError("give `secret_file` or `secret_credential`, not both")
+        if (self.secret_file is None) == (self.secret_credential is None):
+            raise ValueError("a webhook needs exactly one of `secret_file`, `secret_credential`: what it sends is signed")
         return self
 
 
@@ -268,8 +294,10 @@ class Settings(Shape):
     telemetry: Annotated[Telemetry, BeforeValidator(as_telemetry)] = Telemetry()
     listen: str = "127.0.0.1:17853"
     external_url: str | None = Field(default=None, description="Address of this daemon for links in notifications")
+    root_path: str = Field(default="", description="Path prefix under which a proxy serves this daemon, like /gpu-7/watchdog")
     auth: Auth = Auth()
     tls: Tls | None = None
+    limits: HttpLimits = HttpLimits()
     state_dir: str = "/var/lib/sglang-watchdog"
     retention: Retention = Retention()
     signatures: Signatures = Signatures()
@@ -288,6 +316,25 @@ class Settings(Shape):
     @classmethod
     def _is_http(cls, value: str | None) -> str | None:
         return _http(value)
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_prefix(cls, value: str) -> str:
+        bare = value.rstrip("/")
+        if bare and not re.fullmatch(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+", bare):
+            raise ValueError(f"`{value}` is no path prefix; write it like /gpu-7/watchdog")
+        if bare and bare.split("/")[1] in OWN_ADDRESSES:
+            raise ValueError(f"`{value}` begins like an address of the API itself; choose another prefix, like /watchdog")
+        return bare
+
+    @field_validator("notify")
+    @classmethod
+    def _are_named_apart(cls, value: list[Notify]) -> list[Notify]:
+        names = [channel_name(index, one) for index, one in enumerate(value)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the channel name `{twice[0]}` is given twice; what waits to be told is kept by name")
+        return value
 
     @field_validator("servers")
     @classmethod
@@ -310,17 +357,25 @@ class Settings(Shape):
 
     @model_validator(mode="after")
     def _is_guarded(self) -> "Settings":
-        if self.needs_token and not self.auth.tokens:
+        has_tokens = bool(self.auth.tokens or self.auth.token_file)
+        if self.needs_token and not has_tokens:
             raise ValueError(
                 f"listen {self.listen} is reachable from other machines and `auth: {{tokens: […]}}` is empty; "
                 "add a token, or listen on 127.0.0.1"
             )
+        if self.auth.reads_need_token and not has_tokens:
+            raise ValueError("`auth.reads_need_token` without a token in `auth.tokens` would keep everybody out; add one")
         known = {server.name for server in self.servers}
         for receiver in self.notify:
             for name in receiver.servers if known else ():
                 if name not in known:
                     raise ValueError(f"notify names the server `{name}`, which `servers` does not")
         return self
+
+
+def channel_name(index: int, one: Notify) -> str:
+    """The name of a channel: its own, else its type and place in the list, from 1."""
+    return one.name or f"{one.type}-{index + 1}"
 
 
 def _http(url: str | None) -> str | None:

@@ -98,6 +98,12 @@ class Engine:
         gone = [f for f in self.state.findings.all() if f.signature not in library.signatures and f.state is State.FIRING]
         return [change for f in gone for change in self.state.findings.expire(f.id, self.state.at())]
 
+    def use(self, settings: EngineSettings) -> None:
+        """Judge with other thresholds from here on; what was recognised stays."""
+        self.state.settings = settings
+        for run in self.runs:
+            run.load.settings = settings.load
+
     def announce(self, source: str) -> None:
         """A source that will speak: nothing that it might still precede is acted on before it did."""
         self._order.announce(source)

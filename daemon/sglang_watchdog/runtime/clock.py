@@ -10,6 +10,21 @@ from ..model.observation import Watermark
 WRITE_LAG_S: Final = 1.5
 
 
+STEP_S: Final = 5.0  # slewing moves a clock by half a millisecond a second at most
+
+
+class ClockSteps:
+    """Notices that the wall clock was set, by its distance from the monotonic one."""
+
+    def __init__(self, distance_s: float) -> None:
+        self._distance_s = distance_s
+
+    def look(self, distance_s: float) -> float:
+        """Seconds by which the clock was set since the last look, 0.0 if it was not."""
+        step_s, self._distance_s = distance_s - self._distance_s, distance_s
+        return step_s if abs(step_s) >= STEP_S else 0.0
+
+
 class WallClock:
     """`--clock wall`: a source that was read to its end at t has delivered everything stamped up to shortly before t."""
 

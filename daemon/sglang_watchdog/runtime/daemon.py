@@ -22,22 +22,24 @@ from ..sinks.ledger import Ledger
 from ..sinks.ledger_writes import Recorded
 from ..sinks.metrics import BoardCollector, Health
 from ..sinks.notify.build import notifier, outbox_channels
+from ..sinks.notify.notifier import Notifier as TellsPeople
 from ..sinks.state import Board, RankLoad, Reload
 from ..sinks.web.app import create
 from ..sinks.web.broadcast import Broadcast
-from ..sinks.web.limits import Limits
 from ..sinks.web.parts import Parts, WebSettings
 from ..sinks.web.security import is_loopback
-from ..sinks.web.serving import ListenInvalid, PortTaken, ServerThread, Tls, bind
+from ..sinks.web.serving import ListenInvalid, PortTaken, ServerThread, bind
 from ..sinks.web.tokens import TokenStore
 from ..sources.block import Block
 from ..sources.hints import Hints
 from ..sources.machine import machine_zone
 from ..sources.telemetry_writer import RecordingWriter
-from .clock import LogClock, WallClock
+from . import logging
+from .clock import ClockSteps, LogClock, WallClock
 from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed, untold
 from .plan import Plan, ServerPlan
 from .pulse import Pulse
+from .reload import Configured, Fresh, ReloadRefused, read
 from .sight import Sight, unready
 from .supervise import supervised
 from .systemd import Notifier
@@ -75,6 +77,7 @@ class Daemon:
         version: str,
         *,
         tokens: TokenStore,
+        configured: Configured | None = None,
         say: Callable[[str], None] = lambda _: None,
         on_news: Callable[[Sequence[Recorded]], None] | None = None,
         flags: Callable[[Library], FlagJudge] | None = None,
@@ -82,6 +85,8 @@ class Daemon:
         self.plan = plan
         self._version = version
         self._tokens = tokens
+        self._configured = configured  # None: a reload reads the signatures only
+        self._settings = configured.started_with if configured is not None else None
         self._say = say
         self._on_news = on_news  # called from the ledger's thread
         self._flags = flags
@@ -102,11 +107,17 @@ class Daemon:
             _ledger_path(plan), retention=plan.retention, channels=outbox_channels(plan.notify), on_committed=self._committed,
             on_state=self._ledger_state,
         )  # fmt: skip
-        self._notifier = notifier(plan.notify, self.ledger, external_url=plan.external_url, on_fault=self._notify_fault) if plan.notify else None
+        self._notifier = self._new_notifier(plan)
+        self._collector = BoardCollector(self.board, health=self._health, signature_verdicts=plan.verdict_metrics)
+        self._parts: Parts | None = None
+        self._server: ServerThread | None = None
+        self._reloading = asyncio.Lock()
+        self._folders_changed = asyncio.Event()  # other folders of signatures are to be watched
         self._stop = asyncio.Event()
         self._taken = 0
         self._last_item_s = time.monotonic()
         self._is_settled = True
+        self._behind_until_s = 0.0  # the clock was set back: where it stood
         self._loop: asyncio.AbstractEventLoop | None = None
         self._positions: dict[str, Any] = {}
         self._pulse = Pulse()
@@ -135,7 +146,7 @@ class Daemon:
         systemd = Notifier()
         self._pulse = Pulse(systemd.watchdog_s)
         with self._signals(systemd):
-            server = self._http_server()
+            server = self._server = self._http_server()
             self._open_watches()
             tasks = [
                 asyncio.create_task(self._pump(), name="pump"),
@@ -145,8 +156,7 @@ class Daemon:
             if self.plan.clock == "wall":
                 is_only = len(self.plan.servers) == 1
                 tasks += [asyncio.create_task(self._watch_processes(one, is_only=is_only), name="processes") for one in self.plan.servers]
-            if self.plan.signatures.folders:
-                tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
+            tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
             self._look()
@@ -161,6 +171,7 @@ class Daemon:
 
     def stop(self) -> None:
         self._stop.set()
+        self._folders_changed.set()
 
     async def _shut_down(self, server: ServerThread, tasks: list[asyncio.Task[Any]]) -> None:
         self._broadcast.close()
@@ -198,9 +209,14 @@ class Daemon:
         """The operator's own signatures are read again when one changes; a bad one leaves what holds in force."""
 
         async def once() -> None:
-            folders = [folder for folder in self.plan.signatures.folders if folder.is_dir()]
-            async for _ in awatch(*folders, stop_event=self._stop, debounce=500):
-                await self._hang_up(systemd)
+            while not self._stop.is_set():
+                self._folders_changed.clear()
+                folders = [folder for folder in self.plan.signatures.folders if folder.is_dir()]
+                if not folders:
+                    await self._folders_changed.wait()
+                    continue
+                async for _ in awatch(*folders, stop_event=self._folders_changed, debounce=500):
+                    await self._hang_up(systemd)
 
         await supervised("signatures", once, lambda _: None)
 
@@ -213,14 +229,12 @@ class Daemon:
 
     def _http_server(self) -> ServerThread:
         """Bound, not yet started; a taken port moves to the next free one only where the plan allows."""
-        host = f"[{self.plan.host}]" if ":" in self.plan.host else self.plan.host
         try:
-            sockets = bind(f"{host}:{self.plan.port}", self._tokens, tries=50 if self.plan.port_may_move else 1)
+            sockets = bind(self.plan.listen, self._tokens, tries=50 if self.plan.port_may_move else 1)
         except (PortTaken, ListenInvalid, OSError) as error:
             raise PortTakenError(str(error)) from error
         self.port = sockets[0].getsockname()[1]
-        tls = Tls(certificate=Path(self.plan.tls[0]), key=Path(self.plan.tls[1])) if self.plan.tls else None
-        return ServerThread(self._application(), sockets, Limits(), tls)
+        return ServerThread(self._application(), sockets, lambda: self.plan.limits, self.plan.tls)
 
     async def _reload_asked(self) -> Reload:
         """`reload` for the server's thread: runs in the daemon's loop, where all else changes too."""
@@ -228,19 +242,14 @@ class Daemon:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.reload(), self._loop))
 
     def _application(self) -> Any:
-        collector = BoardCollector(self.board, health=self._health, signature_verdicts=self.plan.verdict_metrics)
-        host = self.plan.host
-        parts = Parts(
-            board=self.board, ledger=self.ledger, library=lambda: self.library, collector=collector, broadcast=self._broadcast,
-            tokens=self._tokens, reload=self._reload_asked, settings=WebSettings(
-                is_loopback=host == "localhost" or is_loopback(host), external_url=self.plan.external_url,
-                allowed_hosts=self.plan.allowed_hosts, metrics_need_token=not self.plan.metrics_open,
-            ),
+        self._parts = Parts(
+            board=self.board, ledger=self.ledger, library=lambda: self.library, collector=self._collector, broadcast=self._broadcast,
+            tokens=self._tokens, reload=self._reload_asked, settings=web_settings(self.plan), health=self._health,
         )  # fmt: skip
-        return create(parts)
+        return create(self._parts)
 
     def _health(self) -> Health:
-        told = self._notifier.health() if self._notifier is not None else None
+        told = self._notifier.health() if self._notifier is not None else {}
         size = _size(_ledger_path(self.plan))
         return Health(
             ledger_bytes=size, ledger_durable=self.ledger.state.is_durable, ledger_backlog=self.ledger.backlog, notifications=told,
@@ -380,8 +389,12 @@ class Daemon:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._broadcast.notify)
 
-    def _notify_fault(self, channel: str, fault: BaseException) -> None:
-        log.error("notification failed", part=channel, error=str(fault))
+    def _new_notifier(self, plan: Plan) -> TellsPeople | None:
+        if not plan.notify and not self.plan.notify:
+            return None
+        return notifier(
+            plan.notify, self.ledger, external_url=plan.external_url, on_fault=_notifier_fault, on_failed=_notification_failed
+        )
 
     def _ledger_state(self, state: Any) -> None:
         log.warning("ledger", durable=state.is_durable, because=state.because, do=state.do)
@@ -390,9 +403,12 @@ class Daemon:
 
     async def _housekeeping(self, notifier: Notifier) -> None:
         beats, taken = 0, -1
+        steps = ClockSteps(time.time() - time.monotonic())
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S if beats else _FIRST_LOOK_S)
             beats += 1
+            if self.plan.clock == "wall":
+                self._mind_step(steps.look(time.time() - time.monotonic()))
             self._settle()
             if beats % _UPDATES_EVERY == 0:
                 self._record_updates()
@@ -426,6 +442,16 @@ class Daemon:
         self._sight.look(sources)
         self._tasks = len(asyncio.all_tasks())
 
+    def _mind_step(self, step_s: float) -> None:
+        """After a step back the engines' time stands still until the clock is where it was: what waits for more lines is judged
+        without them meanwhile."""
+        if step_s:
+            self._behind_until_s = time.time() - step_s if step_s < 0 else 0.0
+            do = "" if step_s > 0 else "to have windows and silences judged before the clock is where it was, restart the daemon"
+            log.warning("the clock was set", by_s=round(step_s), do=do)
+        if time.time() < self._behind_until_s:
+            self._record([change for watch in self.watches.values() for change in watch.settle()])
+
     def _settle(self) -> None:
         if self.plan.clock == "log" and not self._is_settled and self._inbox.empty():
             if time.monotonic() - self._last_item_s < _SETTLE_S:
@@ -440,25 +466,79 @@ class Daemon:
             self.ledger.expire_unseen(name, [finding.id for finding in watch.engine.findings.all()], at_s=time.time())
 
     async def reload(self) -> Reload:
-        """Read the signatures again; refused whole if anything is wrong, so that a typo never blinds a running watchdog."""
-        loaded = await asyncio.to_thread(self._load)
-        if loaded.errors:
-            outcome = Reload(was_successful=False, at_s=time.time(), error="; ".join(f.render().splitlines()[0] for f in loaded.errors[:3]))
-            log.error("reload refused", faults=len(loaded.errors), first=loaded.errors[0].render())
-        else:
-            patterns = await asyncio.to_thread(compile_patterns, loaded.library, "auto")
-            self._loaded, self.library, self._patterns = loaded, loaded.library, patterns
-            changes = [change for watch in self.watches.values() for change in watch.reload(loaded.library, patterns)]
-            self.board.set_library(loaded.library.topics, loaded.library.version)
-            self._record(changes)
-            outcome = Reload(was_successful=True, at_s=time.time())
-            log.info("reloaded", signatures=len(loaded.library.signatures))
-        self.board.set_reload(outcome)
-        return outcome
+        """Read configuration and signatures again; refused whole if anything is wrong, so that a typo never blinds a running watchdog."""
+        async with self._reloading:
+            try:
+                fresh = await asyncio.to_thread(read, self.plan, self._settings, self._configured)
+            except ReloadRefused as fault:
+                waiting = self.board.view().reload.needs_restart
+                outcome = Reload(was_successful=False, at_s=time.time(), error=str(fault), needs_restart=waiting)
+                log.error("reload refused", error=str(fault), do="mend it and reload again; the old one stays in force")
+            else:
+                await self._take_up(fresh)
+                outcome = Reload(at_s=time.time(), changed=fresh.changed, needs_restart=fresh.needs_restart)
+                log.info("reloaded", signatures=len(self.library.signatures), changed=list(fresh.changed))
+                if fresh.needs_restart:
+                    log.warning("changed, needs a restart", settings=list(fresh.needs_restart))
+            self.board.set_reload(outcome)
+            return outcome
+
+    async def _take_up(self, fresh: Fresh) -> None:
+        """Put in force what was read and checked: nothing here is refused any more."""
+        old, plan = self.plan, fresh.plan
+        self.plan, self._settings = plan, fresh.settings
+        if self._configured is not None:
+            self._tokens.replace(fresh.tokens, plan.token_file)
+            logging.configure("debug" if self._configured.is_verbose else plan.log_level)
+        if self._parts is not None and self._server is not None:
+            self._parts.settings = web_settings(plan)
+            self._server.renew_certificate()
+        self._collector.tell_verdicts(plan.verdict_metrics)
+        self.ledger.change(retention=plan.retention, channels=outbox_channels(plan.notify))
+        self._loaded, self.library, self._patterns = fresh.library, fresh.library.library, fresh.patterns
+        changes = []
+        for server in plan.servers:
+            changes += self.watches[server.name].reload(self.library, self._patterns, server)
+        self.board.set_library(self.library.topics, self.library.version)
+        self._record(changes)
+        if plan.signatures.folders != old.signatures.folders:
+            self._folders_changed.set()
+        if (plan.notify, plan.external_url) != (old.notify, old.external_url):
+            await asyncio.to_thread(self._replace_notifier, plan)
+
+    def _replace_notifier(self, plan: Plan) -> None:
+        """The old threads end first, or one message would be told twice; what is under way may take its deadline."""
+        old = self._notifier
+        if old is not None:
+            old.stop()
+        new = self._new_notifier(plan)
+        if new is not None and old is not None:
+            new.count_on(old)
+        self._notifier = new
+        if new is not None:
+            new.start()
 
 
 class PortTakenError(Exception):
     """The address cannot be bound."""
+
+
+def web_settings(plan: Plan) -> WebSettings:
+    """How the HTTP surface of this plan may be reached."""
+    is_here = plan.host == "localhost" or is_loopback(plan.host)
+    return WebSettings(
+        is_loopback=is_here, external_url=plan.external_url, root_path=plan.root_path, allowed_hosts=plan.allowed_hosts,
+        metrics_need_token=(not is_here or plan.reads_need_token) and not plan.metrics_open, reads_need_token=plan.reads_need_token,
+        limits=plan.limits,
+    )  # fmt: skip
+
+
+def _notifier_fault(channel: str, fault: BaseException) -> None:
+    log.error("fault of ours in a notification", part=channel, error=f"{type(fault).__name__}: {fault}")
+
+
+def _notification_failed(channel: str, why: str) -> None:
+    log.warning("notification failed", part=channel, error=why)
 
 
 def _feed(watch: ServerWatch, event: Any, wall_s: float) -> list[Change]:

@@ -35,10 +35,10 @@ class RateLimit:
         return event
 
 
-def configure(*, verbose: bool = False) -> None:
-    """Messages to standard error."""
+def configure(level: str = "info") -> None:
+    """Messages of `level` (debug, info, warning, error) and above, to standard error. Callable again, for another level."""
     terminal = sys.stderr.isatty()
-    renderer: Any = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
+    renderer: Any = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback) if terminal else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -47,7 +47,18 @@ def configure(*, verbose: bool = False) -> None:
             *([] if terminal else [structlog.processors.format_exc_info]),
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    root = logging.getLogger()
+    root.handlers[:] = [_Bridge()]
+    root.setLevel(logging.WARNING)
+
+
+class _Bridge(logging.Handler):
+    """What libraries say through the standard library's logging, in our form and under our limit: a stranger's malformed
+    requests must not fill the log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(record.levelno, record.getMessage(), part=record.name, exc_info=record.exc_info)

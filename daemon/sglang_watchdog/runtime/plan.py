@@ -9,6 +9,8 @@ from ..library.load import Override
 from ..parse.zone import Zone
 from ..sinks.ledger_retention import Retention
 from ..sinks.notify.build import Settings as ChannelSettings
+from ..sinks.web.limits import Limits
+from ..sinks.web.serving import Tls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,14 @@ class Plan:
     port: int = 17853
     port_may_move: bool = False  # make run: the next free port, printed
     external_url: str = ""
+    root_path: str = ""
     allowed_hosts: tuple[str, ...] = ()
-    metrics_open: bool = True
-    tls: tuple[str, str] | None = None  # certificate and key
+    reads_need_token: bool = False
+    metrics_open: bool = False  # /metrics without a token where reading needs one
+    limits: Limits = field(default_factory=Limits)
+    token_file: Path | None = None  # read again by itself when it changes
+    tls: Tls | None = None
+    log_level: str = "info"
     clock: str = "wall"
     wake: str = "inotify"  # or poll
     state_dir: Path | None = None  # None: in memory
@@ -63,4 +70,9 @@ class Plan:
     signatures: SignaturePlan = field(default_factory=SignaturePlan)
     record: Path | None = None
     notify: tuple[ChannelSettings, ...] = ()
-    verdict_metrics: bool = False
+    verdict_metrics: tuple[str, ...] = ()
+
+    @property
+    def listen(self) -> str:
+        """HOST:PORT, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

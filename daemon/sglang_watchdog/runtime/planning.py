@@ -4,8 +4,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..config.secrets import NoSecret, token_hash
-from ..config.settings import Alertmanager, LoadThresholds, Notify, Server, Settings, Webhook
+from ..config.secrets import NoSecret, secret_path, token_hash
+from ..config.settings import Alertmanager, LoadThresholds, Notify, Server, Settings, Webhook, channel_name
+from ..config.settings import Tls as TlsFiles
+from ..config.yaml_source import Way
 from ..engine.load import LoadSettings
 from ..engine.settings import EngineSettings
 from ..library.load import Override
@@ -13,13 +15,19 @@ from ..model.words import Severity
 from ..parse.zone import Zone
 from ..sinks.ledger_retention import Retention
 from ..sinks.notify.build import Settings as ChannelSettings
-from ..sinks.notify.settings import AlertmanagerSettings, ChatSettings, WebhookSettings
+from ..sinks.notify.settings import AlertmanagerSettings, ChatSettings, Wanted, WebhookSettings
+from ..sinks.web.limits import Limits
+from ..sinks.web.serving import Tls
 from ..sinks.web.tokens import Token, TokenScope
 from .plan import LogPlan, Plan, ServerPlan, SignaturePlan
 
 
 class BadPlanError(Exception):
-    """A setting cannot be carried out on this machine."""
+    """A setting cannot be carried out on this machine. `way` leads to it in the configuration."""
+
+    def __init__(self, message: str, way: Way = ()) -> None:
+        super().__init__(message)
+        self.way = way
 
 
 def plan_of(settings: Settings, *, port_may_move: bool = False, servers: tuple[ServerPlan, ...] = ()) -> Plan:
@@ -36,8 +44,13 @@ def plan_of(settings: Settings, *, port_may_move: bool = False, servers: tuple[S
         port_may_move=port_may_move,
         external_url=settings.external_url or "",
         allowed_hosts=tuple(settings.auth.allowed_hosts),
-        metrics_open=settings.auth.metrics_open or not settings.needs_token,
-        tls=(settings.tls.cert, settings.tls.key) if settings.tls else None,
+        root_path=settings.root_path,
+        reads_need_token=settings.auth.reads_need_token,
+        metrics_open=settings.auth.metrics_open,
+        limits=Limits(**settings.limits.model_dump()),
+        token_file=Path(settings.auth.token_file) if settings.auth.token_file else None,
+        tls=_tls(settings.tls),
+        log_level=settings.log_level,
         clock=settings.clock,
         wake=settings.tail.wake,
         state_dir=None if settings.state_dir == "none" else Path(settings.state_dir),
@@ -52,7 +65,7 @@ def plan_of(settings: Settings, *, port_may_move: bool = False, servers: tuple[S
         ),
         record=Path(telemetry.record) if telemetry.record else None,
         notify=tuple(_channel(index, one) for index, one in enumerate(settings.notify)),
-        verdict_metrics=bool(settings.signatures.verdict_metrics),
+        verdict_metrics=tuple(settings.signatures.verdict_metrics),
     )
 
 
@@ -62,10 +75,13 @@ def tokens_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
     Raises:
         BadPlanError: a token's file or credential cannot be read.
     """
-    try:
-        return [Token(one.name, frozenset([TokenScope(one.scope)]), token_hash(one, environment)) for one in settings.auth.tokens]
-    except NoSecret as fault:
-        raise BadPlanError(f"auth: {fault}") from None
+    tokens = []
+    for index, one in enumerate(settings.auth.tokens):
+        try:
+            tokens.append(Token(one.name, frozenset([TokenScope(one.scope)]), token_hash(one, environment)))
+        except NoSecret as fault:
+            raise BadPlanError(f"the token {one.name}: {fault}", ("auth", "tokens", index, "file" if one.file else "credential")) from None
+    return tokens
 
 
 def log_plans(server: str, places: list[str], *, alone: bool) -> tuple[LogPlan, ...]:
@@ -120,24 +136,31 @@ def _load(one: LoadThresholds) -> LoadSettings:
 
 
 def _channel(index: int, one: Notify) -> ChannelSettings:
-    name, at_least = one.name or f"{one.type}-{index + 1}", Severity(one.min_severity)
+    name = channel_name(index, one)
+    wanted = Wanted(at_least=Severity(one.min_severity), servers=tuple(one.servers), topics=tuple(one.topics))
     if isinstance(one, Alertmanager):
         return AlertmanagerSettings(
-            name=name, urls=tuple(one.urls), at_least=at_least, resend_s=one.resend_s,
+            name=name, urls=tuple(one.urls), wanted=wanted, resend_s=one.resend_s, labels=tuple(sorted(one.labels.items())),
             token_file=Path(one.bearer_file) if one.bearer_file else None, ca_file=Path(one.ca) if one.ca else None,
+            timeout_s=one.timeout_s,
         )  # fmt: skip
     if isinstance(one, Webhook):
         return WebhookSettings(
-            name=name, url=one.url, secret_file=_secret(one.secret_file, one.secret_credential, name), at_least=at_least,
-            ca_file=Path(one.ca) if one.ca else None,
+            name=name, url=one.url, secret_file=_secret(index, "secret", one.secret_file, one.secret_credential), wanted=wanted,
+            ca_file=Path(one.ca) if one.ca else None, timeout_s=one.timeout_s,
         )  # fmt: skip
-    return ChatSettings(name=name, urls_file=_secret(one.urls_file, one.urls_credential, name), at_least=at_least)
+    return ChatSettings(name=name, urls_file=_secret(index, "urls", one.urls_file, one.urls_credential), wanted=wanted)
 
 
-def _secret(file: str | None, credential: str | None, name: str) -> Path:
-    if file is not None:
-        return Path(file)
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if credential is None or not folder:
-        raise BadPlanError(f"notify {name}: give the secret by file, or by credential under systemd (LoadCredential=)")
-    return Path(folder) / credential
+def _secret(index: int, what: str, file: str | None, credential: str | None) -> Path:
+    """Where the secret lies. Raises BadPlanError."""
+    try:
+        return secret_path(file, credential, os.environ)
+    except NoSecret as fault:
+        raise BadPlanError(str(fault), ("notify", index, f"{what}_credential")) from None
+
+
+def _tls(one: TlsFiles | None) -> Tls | None:
+    if one is None:
+        return None
+    return Tls(certificate=Path(one.cert), key=Path(one.key), client_ca=Path(one.client_ca) if one.client_ca else None)

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
 from ..config.about import version
-from ..config.faults import render_all
-from ..config.layers import configuration_files, configure
+from ..config.faults import Fault
+from ..config.layers import configuration_files
 from ..config.places import scheme_of
 from ..config.settings import Settings
 from ..engine.settings import FlagJudge
@@ -18,23 +20,21 @@ from ..model.signature import Library
 from ..model.words import State
 from ..parse.zone import UnknownZone, Zone
 from ..sinks.ledger_reads import FindingFilter
-from ..sinks.web.security import OpenBindRefused
-from ..sinks.web.tokens import TokenScope, TokenStore, make
-from ..sources.places import BadPlace
+from ..sinks.web.tokens import Token, TokenScope, TokenStore, make
 from . import logging
 from .daemon import Daemon, PortTakenError
 from .discovery import discover
 from .lock import AlreadyWatched, state_lock
 from .plan import Plan, ServerPlan
-from .planning import BadPlanError, log_plans, plan_of, tokens_of
-from .preflight import doubts, refusals
+from .planning import log_plans
+from .preflight import doubts
+from .prepare import BadConfiguration, Layers, prepare
 from .printing import Printer
+from .reload import Configured
+
+log = structlog.get_logger()
 
 DEFAULT_CONFIG: Final = Path("/etc/sglang-watchdog/watchdog.yaml")
-
-
-class BadConfiguration(Exception):
-    """The configuration cannot be used."""
 
 
 class Refused(Exception):
@@ -43,30 +43,30 @@ class Refused(Exception):
 
 def start(options: argparse.Namespace, *, is_colour: bool, flags: Callable[[Library], FlagJudge] | None = None) -> int:
     """Run until told to stop; the exit code."""
-    logging.configure(verbose=options.verbose)
-    settings = _settings(options)
-    try:
-        plan = plan_of(settings, port_may_move=options.next_free_port, servers=_servers(options, settings))
-        tokens = tokens_of(settings)
-    except BadPlanError as fault:
-        raise BadConfiguration(str(fault)) from None
+    logging.configure("debug" if options.verbose else "info")
+    layers, zone = _layers(options), _zone(options.timezone)
+    prepared = prepare(layers.read(), servers=lambda settings: _servers(options, settings, zone), port_may_move=options.next_free_port)
+    plan, tokens = prepared.plan, list(prepared.tokens)
+    logging.configure("debug" if options.verbose else plan.log_level)
     if not plan.servers:
         raise Refused(
             "nothing to watch: no LOG, no servers in the configuration, and no SGLang server was found on this machine; "
             "`sglang-watchdog doctor` says what was looked for"
         )
-    if faults := refusals(plan):
-        raise BadConfiguration("\n".join(faults))
     own = None
-    if not tokens and not settings.needs_token:
+    if not tokens and plan.token_file is None:
         own, token = make("local", [TokenScope.WRITE])
         tokens = [token]
+    configured = Configured(
+        started_with=prepared.settings,
+        read_again=lambda running: prepare(layers.read(), servers=lambda _: running.servers),
+        own_token=tokens[0] if own is not None else None,
+        is_verbose=options.verbose,
+    )
     printer = Printer(is_colour=is_colour) if options.print_findings else None
     try:
         with state_lock(plan.state_dir):
-            _run(plan, TokenStore(tokens), own, printer, flags)
-    except (OpenBindRefused, BadPlace) as fault:
-        raise BadConfiguration(str(fault)) from None
+            _run(plan, _store(tokens, plan), configured, own, printer, flags)
     except PortTakenError as fault:
         raise Refused(f"{fault}; choose another with --listen, or --next-free-port") from None
     except AlreadyWatched as fault:
@@ -74,7 +74,10 @@ def start(options: argparse.Namespace, *, is_colour: bool, flags: Callable[[Libr
     return 0
 
 
-def _run(plan: Plan, tokens: TokenStore, own: str | None, printer: Printer | None, flags: Callable[[Library], FlagJudge] | None) -> None:
+def _run(
+    plan: Plan, tokens: TokenStore, configured: Configured, own: str | None, printer: Printer | None,
+    flags: Callable[[Library], FlagJudge] | None,
+) -> None:  # fmt: skip
     say = _sayer(plan, own)
 
     def started(address: str) -> None:
@@ -82,7 +85,8 @@ def _run(plan: Plan, tokens: TokenStore, own: str | None, printer: Printer | Non
         if printer is not None:
             printer.still(still)
 
-    daemon = Daemon(plan, version(), tokens=tokens, say=started, on_news=printer.news if printer is not None else None, flags=flags)
+    on_news = printer.news if printer is not None else None
+    daemon = Daemon(plan, version(), tokens=tokens, configured=configured, say=started, on_news=on_news, flags=flags)
     open_ones = FindingFilter(state=(State.FIRING.value, State.PENDING.value), server=tuple(server.name for server in plan.servers))
     still = daemon.ledger.findings(open_ones, limit=10_000).items
     try:
@@ -105,14 +109,13 @@ def _sayer(plan: Plan, own: str | None) -> Callable[[str], None]:
     return say
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    """Defaults, files, environment, flags.
+def _store(tokens: list[Token], plan: Plan) -> TokenStore:
+    return TokenStore(tokens, file=plan.token_file, on_fault=lambda text: log.error("token file", part="auth", error=text))
 
-    Raises:
-        BadConfiguration: every fault, with file, line and column.
-    """
+
+def _layers(options: argparse.Namespace) -> Layers:
+    """Defaults, files, environment, flags."""
     named = options.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() and not options.logs else [])
-    files = [file for path in named for file in configuration_files(path)]
     flags: dict[str, tuple[tuple[str | int, ...], Any]] = {}
     if options.telemetry:
         flags["--telemetry"] = (("telemetry",), options.telemetry)
@@ -129,10 +132,9 @@ def _settings(options: argparse.Namespace) -> Settings:
     state = _state_dir(options, named=bool(named))
     if state is not None:
         flags["--state-dir"] = (("state_dir",), state)
-    configuration = configure(files, os.environ, flags)
-    if configuration.settings is None:
-        raise BadConfiguration(render_all(configuration.faults))
-    return configuration.settings
+    return Layers(
+        files=lambda: [file for path in named for file in configuration_files(path)], environment=dict(os.environ), flags=flags
+    )
 
 
 def _state_dir(options: argparse.Namespace, *, named: bool) -> str | None:
@@ -145,11 +147,11 @@ def _state_dir(options: argparse.Namespace, *, named: bool) -> str | None:
     return None if named else "none"
 
 
-def _servers(options: argparse.Namespace, settings: Settings) -> tuple[ServerPlan, ...]:
+def _servers(options: argparse.Namespace, settings: Settings, zone: Zone | None) -> tuple[ServerPlan, ...]:
     """The logs of the command line as one server; without any, the servers that run here."""
     if options.logs:
         places = [where if where == "-" or scheme_of(where) else str(Path(where).absolute()) for where in options.logs]
-        return (ServerPlan(name="sglang", logs=log_plans("sglang", places, alone=True), zone=_zone(options.timezone)),)
+        return (ServerPlan(name="sglang", logs=log_plans("sglang", places, alone=True), zone=zone),)
     if settings.servers:
         return ()
     try:
@@ -158,11 +160,10 @@ def _servers(options: argparse.Namespace, settings: Settings) -> tuple[ServerPla
         raise Refused(f"the processes of this machine cannot be listed ({error}); mount /proc, or name the log: sglang-watchdog run LOG") from None
 
 
-
 def _zone(text: str | None) -> Zone | None:
     if text is None:
         return None
     try:
         return Zone.named(text)
     except UnknownZone as fault:
-        raise BadConfiguration(f"--timezone: {fault}") from None
+        raise BadConfiguration([Fault(path="--timezone", message=str(fault))]) from None

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..engine.engine import Engine
@@ -181,9 +181,12 @@ class ServerWatch:
             self._clock.newest(at_s, wall_s)
         return self.engine.feed(observation) + self._note_run()
 
-    def reload(self, library: Library, patterns: PatternSet) -> list[Change]:
-        """Judge with a new library from here on; what scanners carry from line to line stays."""
+    def reload(self, library: Library, patterns: PatternSet, plan: ServerPlan) -> list[Change]:
+        """Judge with a new library and the plan's thresholds from here on; what scanners carry from line to line stays."""
         self._library, self._patterns = library, patterns
+        load, idle_s, limit_w = plan.engine.load, plan.engine.idle_after_s, plan.engine.expected_power_limit_w
+        self.plan = replace(self.plan, engine=replace(self.plan.engine, load=load, idle_after_s=idle_s, expected_power_limit_w=limit_w))
+        self.engine.use(self.plan.engine)
         for log in self.logs.values():
             log.scanner.use(patterns)
         return self.engine.reload(library)

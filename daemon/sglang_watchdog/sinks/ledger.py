@@ -128,6 +128,10 @@ class Ledger:
         """Run `job` in the writer's next transaction."""
         return self._thread.submit(job)
 
+    def change(self, *, retention: Retention, channels: Sequence[str]) -> None:
+        """From now on keep so much, and fill the outboxes of these channels."""
+        self._retention, self._channels = retention, tuple(channels)
+
     def close(self) -> None:
         """Commit what was handed in, then close. Safe to call twice."""
         self._thread.close()

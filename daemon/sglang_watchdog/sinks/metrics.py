@@ -8,8 +8,8 @@ anew for each scrape, so that what vanished is not told any more.
 import math
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -19,7 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from ..model.finding import Release, Run
 from ..model.words import Answer, Phase, Severity, State
-from .state import Board, Gpu, RankLoad, View
+from .state import Board, ChannelHealth, Gpu, RankLoad, View
 
 PREFIX: Final = "sglang_watchdog_"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,7 +48,7 @@ class Health:
     ledger_bytes: int = 0
     ledger_backlog: int = 0
     tasks: int = 0
-    notifications: Mapping[str, tuple[int, int, int, int]] | None = None  # channel: sent, failed, waiting, dead
+    notifications: Mapping[str, ChannelHealth] = field(default_factory=dict)  # by channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +96,53 @@ def counter(name: str, help: str, labels: tuple[str, ...], rows: Iterable[tuple[
 
 class BoardCollector(Collector):
     """Reads the board at each scrape. `signature_verdicts` adds a series for each signature and verdict: opt-in, since
-    a library of some hundred signatures makes some thousand series."""
+    a library of some hundred signatures makes some thousand series, so for the named ones only."""
 
     def __init__(
         self,
         board: Board,
         *,
         revision: str = "",
-        signature_verdicts: bool = False,
+        signature_verdicts: Iterable[str] = (),
         health: Callable[[], Health] = Health,
     ) -> None:
         self._board, self._revision, self._signature_verdicts, self._health = (
             board,
             revision,
-            signature_verdicts,
+            frozenset(signature_verdicts),
             health,
         )
         self._of_process = ProcessCollector(registry=None)
+        self._written: tuple[tuple[int, int], str] = ((-1, 0), "")  # the families of findings, by what they were written from
+
+    def tell_verdicts(self, signatures: Iterable[str]) -> None:
+        """From the next scrape on these signatures have series of their own."""
+        self._signature_verdicts = frozenset(signatures)
 
     def collect(self) -> Iterator[Metric]:
         return (family.metric() for family in self.families())
 
     def exposition(self) -> bytes:
         """What /metrics answers."""
-        return "".join(family.text() for family in self.families()).encode("utf-8", "replace")
+        view = self._board.view()
+        return (self._findings(view) + "".join(family.text() for family in self._others(view))).encode("utf-8", "replace")
 
     def families(self) -> Iterator[Family]:
         view = self._board.view()
         yield from _findings(view)
+        yield from self._others(view)
+
+    def _findings(self, view: View) -> str:
+        """A series for each topic and state of each server: nine tenths of a scrape, and the same from one to the next unless a
+        finding moved. Written once for each version; several threads may scrape at a time, so the pair is replaced as a whole."""
+        version = (view.findings_version, len(view.servers))
+        written_from, text = self._written
+        if written_from != version:
+            text = "".join(family.text() for family in _findings(view))
+            self._written = (version, text)
+        return text
+
+    def _others(self, view: View) -> Iterator[Family]:
         yield from _verdicts(view, self._signature_verdicts)
         yield from _servers(view)
         yield from _load(view)
@@ -177,7 +196,7 @@ def _findings(view: View) -> Iterator[Family]:
     )
 
 
-def _verdicts(view: View, each_signature: bool) -> Iterator[Family]:
+def _verdicts(view: View, told: Container[str]) -> Iterator[Family]:
     verdicts = {server: Counter(each.verdict for each in view.coverage.get(server, ())) for server in view.servers}
     yield gauge(
         "signature_verdicts",
@@ -185,18 +204,18 @@ def _verdicts(view: View, each_signature: bool) -> Iterator[Family]:
         ("server", "verdict"),
         (((server, answer.value), float(verdicts[server][answer])) for server in view.servers for answer in Answer),
     )
-    if each_signature:
-        yield gauge(
-            "signature_verdict",
-            "1 for the verdict of this signature on the current run.",
-            ("server", "signature", "verdict"),
-            (
-                ((server, each.signature, answer.value), float(each.verdict is answer))
-                for server in view.servers
-                for each in view.coverage.get(server, ())
-                for answer in Answer
-            ),
-        )
+    yield gauge(
+        "signature_verdict",
+        "1 for the verdict of this signature on the current run; of the signatures that the configuration names.",
+        ("server", "signature", "verdict"),
+        (
+            ((server, each.signature, answer.value), float(each.verdict is answer))
+            for server in view.servers
+            for each in view.coverage.get(server, ())
+            if each.signature in told
+            for answer in Answer
+        ),
+    )
 
 
 def _servers(view: View) -> Iterator[Family]:
@@ -244,7 +263,7 @@ def _load(view: View) -> Iterator[Family]:
         if run is not None and run.phase in (Phase.STOPPED, Phase.CRASHED):
             known = dict.fromkeys(known, RankLoad())  # what a server said last is not what it does now
         loads.extend((server, rank, known[rank]) for rank in sorted(known))
-    for name, help, field in (
+    for name, help, quantity in (
         ("server_running_requests", "Requests running, from the newest batch line.", "running_requests"),
         ("server_queue_requests", "Requests waiting, from the newest batch line.", "queue_requests"),
         (
@@ -254,7 +273,7 @@ def _load(view: View) -> Iterator[Family]:
         ),
         ("server_kv_used_ratio", "KV slots in use, 0 to 1.", "kv_used_ratio"),
     ):
-        yield gauge(name, help, ("server", "rank"), [((server, rank), getattr(load, field)) for server, rank, load in loads])
+        yield gauge(name, help, ("server", "rank"), [((server, rank), getattr(load, quantity)) for server, rank, load in loads])
 
 
 def _times(value: float | None, factor: float) -> float | None:
@@ -383,6 +402,12 @@ def _own(view: View, revision: str, health: Health) -> Iterator[Family]:
         [((), float(view.reload.was_successful))],
     )
     yield gauge("config_last_reload_timestamp_seconds", "When that was, Unix time.", (), [((), view.reload.at_s)])
+    yield gauge(
+        "config_restart_needed",
+        "Settings that were changed in the files and wait for a restart.",
+        (),
+        [((), float(len(view.reload.needs_restart)))],
+    )
     yield counter(
         "engine_errors",
         "Faults of our own: an observation or a signature the engine could not handle.",
@@ -400,15 +425,15 @@ def _own(view: View, revision: str, health: Health) -> Iterator[Family]:
     yield gauge("ledger_bytes", "Size of the ledger.", (), [((), float(health.ledger_bytes))])
     yield gauge("tasks", "Parts of the daemon at work in its event loop.", (), [((), float(health.tasks))])
     yield gauge("ledger_backlog", "Writes waiting for the ledger.", (), [((), float(health.ledger_backlog))])
-    channels = sorted((health.notifications or {}).items())
-    yield counter("notifications", "Notifications delivered.", ("channel",), [((name,), row[0]) for name, row in channels])
-    yield counter("notification_failures", "Attempts that failed.", ("channel",), [((name,), row[1]) for name, row in channels])
-    yield gauge("notification_queue", "Notifications waiting.", ("channel",), [((name,), row[2]) for name, row in channels])
+    channels = sorted(health.notifications.items())
+    yield counter("notifications", "Notifications delivered.", ("channel",), [((name,), one.sent) for name, one in channels])
+    yield counter("notification_failures", "Attempts that failed.", ("channel",), [((name,), one.failed) for name, one in channels])
+    yield gauge("notification_queue", "Notifications waiting.", ("channel",), [((name,), one.waiting) for name, one in channels])
     yield gauge(
         "notification_dead_letters",
         "Notifications given up and kept in the ledger.",
         ("channel",),
-        [((name,), row[3]) for name, row in channels],
+        [((name,), one.dead) for name, one in channels],
     )
 
 

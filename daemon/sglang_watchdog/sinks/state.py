@@ -65,11 +65,25 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """How the last loading of configuration and signatures went."""
+    """How the last loading of configuration and signatures went. Settings by dotted name, as `listen`."""
 
     was_successful: bool = True
     at_s: float | None = None
     error: str = ""
+    changed: tuple[str, ...] = ()  # what it put in force
+    needs_restart: tuple[str, ...] = ()  # differs from what the daemon started with and cannot change while it runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelHealth:
+    """How one channel of notifications is doing; counts since the start."""
+
+    sent: int = 0
+    failed: int = 0  # attempts
+    waiting: int = 0
+    dead: int = 0  # given up, kept in the ledger
+    error: str = ""  # of the newest attempt; "" after a success
+    sent_s: float | None = None  # the newest success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +126,7 @@ class View:
     engine_errors: int
     nvml_up: bool | None
     ready_because: str  # "" when ready, else what is still awaited
+    findings_version: int = 0  # the same number: the same servers, topics, findings and transitions
 
 
 @dataclass(slots=True)
@@ -145,12 +160,14 @@ class Board:
         self._transitions: Counter[tuple[str, str, State]] = Counter()
         self._reload = Reload()
         self._engine_errors = 0
+        self._findings_version = 0
         self._nvml_up: bool | None = False
         self._awaited = "sources are not open yet"
 
     def apply(self, change: Change) -> None:
         """Take one change of the engine."""
         with self._lock:
+            self._findings_version += 1
             if isinstance(change, FindingChanged):
                 self._apply_finding(change)
             else:
@@ -181,10 +198,12 @@ class Board:
         """The configured servers; those no longer named disappear with all their series."""
         with self._lock:
             self._servers = {name: self._servers.get(name, _Server()) for name in names}
+            self._findings_version += 1
 
     def set_library(self, topics: Mapping[str, Severity], version: str) -> None:
         with self._lock:
             self._topics, self._library_version = dict(topics), version
+            self._findings_version += 1
 
     def set_coverage(self, server: str, verdicts: Iterable[Coverage]) -> None:
         with self._lock:
@@ -249,6 +268,7 @@ class Board:
                 engine_errors=self._engine_errors,
                 nvml_up=self._nvml_up,
                 ready_because=self._awaited,
+                findings_version=self._findings_version,
             )
 
 

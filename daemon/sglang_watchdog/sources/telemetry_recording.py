@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Final, TypeAlias, cast
 
 from ..model.observation import Gap, GpuEvent, GpuProcess, Json, Sample
+from ..parse.redact import redact
 
 TelemetryObservation: TypeAlias = Sample | GpuEvent | Gap
 
@@ -181,6 +182,12 @@ def _reasons(value: Json, where: str) -> tuple[str, ...] | None:
     raise MalformedSample(f"{where}: throttle_reasons is {value!r}, not a list of names")
 
 
+def _title(entry: Mapping[str, Json], where: str) -> str | None:
+    """A process's name: other tools' recordings hold whole command lines there, keys and all."""
+    name = _text(entry, "name", where)
+    return None if name is None else redact(name)
+
+
 def _processes(value: Json, where: str) -> tuple[GpuProcess, ...] | None:
     if value is None:
         return None
@@ -196,7 +203,7 @@ def _processes(value: Json, where: str) -> tuple[GpuProcess, ...] | None:
                 pid=pid,
                 ppid=_int(each, "ppid", where),
                 mem_mib=_float(each, "mem_mib", where),
-                name=_text(each, "name", where),
+                name=_title(each, where),
             )
         )
     return tuple(found)

@@ -7,11 +7,12 @@ What each peer was told is in the ledger, so that a restart of either side loses
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
-from ...model.words import Severity, State
+from ...model.words import State
 from .. import encode, ledger_reads
 from ..ledger_reads import FindingFilter, FindingRow
 from . import http, message
@@ -20,6 +21,7 @@ from .settings import AlertmanagerSettings
 _BATCH: Final = 200
 _MOST: Final = 5_000  # alerts of one daemon
 _ENDS_AFTER_RESENDS: Final = 4
+WITHDRAWN: Final = "withdrawn"  # what a peer was told of a finding that goes on firing, but that people have taken or silenced
 ALIVE: Final = "SGLangWatchdogAlive"
 
 
@@ -36,7 +38,8 @@ def channel(settings: AlertmanagerSettings, url: str) -> str:
 
 
 def alerts(connection: sqlite3.Connection, settings: AlertmanagerSettings, url: str, *, now_s: float, external_url: str) -> list[Alert]:
-    """What this peer must hear now: what is firing, and what was firing when it last heard."""
+    """What this peer must hear now: what is firing, and what was firing when it last heard. An alert whose finding was
+    acknowledged or silenced since is ended there, as Alertmanager knows neither of ours; it comes back when the silence ends."""
     told = {
         str(key): (str(state), float(at))
         for key, state, at in connection.execute("SELECT key, state, at FROM delivered WHERE channel = ?", (channel(settings, url),))
@@ -54,27 +57,35 @@ def alerts(connection: sqlite3.Connection, settings: AlertmanagerSettings, url: 
         ).items
     ]
     ends_s = now_s + settings.resend_s * _ENDS_AFTER_RESENDS
-    result = [
-        Alert(row.id, State.FIRING.value, alert(row, ends_s, external_url))
-        for row in firing
-        if told.get(row.id, ("", 0.0))[0] == State.FIRING.value or _is_for(row, settings)
-    ]
-    result += [Alert(row.id, row.state, alert(row, None, external_url)) for row in over]
+    labels = dict(settings.labels)
+    result = []
+    for row in firing:
+        state, at_s = told.get(row.id, ("", 0.0))
+        if not _is_taken(row) and (state == State.FIRING.value or _is_for(row, settings)):
+            result.append(Alert(row.id, State.FIRING.value, alert(row, ends_s, external_url, labels)))
+        elif _is_taken(row) and (state == State.FIRING.value or (state == WITHDRAWN and now_s <= at_s + settings.resolved_for_s)):
+            result.append(Alert(row.id, WITHDRAWN, alert(row, at_s if state == WITHDRAWN else now_s, external_url, labels)))
+    result += [Alert(row.id, row.state, alert(row, None, external_url, labels)) for row in over]
     if settings.alive_alert:
         result.append(Alert("", State.FIRING.value, alive(now_s, ends_s, external_url)))
     return result
 
 
 def _is_for(row: FindingRow, settings: AlertmanagerSettings) -> bool:
-    return not (row.is_historic or row.is_folded or row.silence is not None) and Severity(row.severity).rank >= settings.at_least.rank
+    return not (row.is_historic or row.is_folded or settings.wanted.why_not(row))
 
 
-def alert(row: FindingRow, ends_s: float | None, external_url: str) -> dict[str, Any]:
-    """One alert. Labels hold only what never changes while the finding lives."""
+def _is_taken(row: FindingRow) -> bool:
+    return row.silence is not None or row.acknowledgement is not None
+
+
+def alert(row: FindingRow, ends_s: float | None, external_url: str, further: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """One alert. Labels hold only what never changes while the finding lives; `further` never takes the place of one of ours."""
     document = json.loads(row.doc)
     starts = str(document["first_seen"] or document["last_seen"] or encode.time(0.0))
     ends = str(encode.time(ends_s) or document["resolved_at"] or document["last_seen"] or starts)
     labels = {
+        **further,
         "alertname": "SGLangWatchdogFinding",
         "server": row.server,
         "topic": row.topic,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from ..ledger import Ledger
 from . import outbox
-from .notifier import AlertPeer, Notifier, Post, Worker
+from .notifier import AlertPeer, Notifier, OnFailed, Post, Worker
 from .settings import AlertmanagerSettings, ChatSettings, Pace, WebhookSettings
 from .webhook import Chat, Webhook
 
@@ -28,14 +28,16 @@ def notifier(
     now: Callable[[], float] = time.time,
     jitter: Callable[[], float] = random.random,
     on_fault: Callable[[str, BaseException], None] = lambda *_: None,
+    on_failed: OnFailed = lambda *_: None,
 ) -> Notifier:
-    """Everything that tells people, not yet started. Call its `wake` whenever the ledger has committed."""
+    """Everything that tells people, not yet started. Call its `wake` whenever the ledger has committed. `on_failed` hears of
+    each delivery that failed, with the reason."""
     workers: list[Worker] = []
     for each in settings:
         if isinstance(each, AlertmanagerSettings):
-            workers += [AlertPeer(each, url, ledger, pace=pace, external_url=external_url, now=now) for url in each.urls]
+            workers += [AlertPeer(each, url, ledger, pace=pace, external_url=external_url, now=now, on_failed=on_failed) for url in each.urls]
         else:
-            channel = Webhook(each, pace, external_url) if isinstance(each, WebhookSettings) else Chat(each, external_url)
-            workers.append(Post(each.name, channel, ledger, at_least=each.at_least, pace=pace, now=now, jitter=jitter))
+            channel = Webhook(each, external_url) if isinstance(each, WebhookSettings) else Chat(each, external_url)
+            workers.append(Post(each.name, channel, ledger, wanted=each.wanted, pace=pace, now=now, jitter=jitter, on_failed=on_failed))
     ledger.write(lambda connection: outbox.close_others(connection, outbox_channels(settings), now())).result()
     return Notifier(workers, ledger, on_fault=on_fault)

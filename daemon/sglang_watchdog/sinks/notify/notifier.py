@@ -8,16 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...model.words import Severity
 from ..ledger import Ledger, LedgerClosed
+from ..state import ChannelHealth
 from . import alertmanager, outbox
 from .http import DeliveryFailed
 from .outbox import Drop, PutOff, Tell, Waiting
-from .settings import AlertmanagerSettings, Pace
+from .settings import AlertmanagerSettings, Pace, Wanted
 from .webhook import Channel
 
 _SLEEP_MOST_S: Final = 60.0
 _GATHER_S: Final = 1.0  # after news, so that what belongs together goes together
+
+
+OnFailed = Callable[[str, str], None]  # channel, reason
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class Tally:
     sent: int = 0
     failed: int = 0
     error: str = ""  # of the newest attempt; "" after a success
+    sent_s: float | None = None  # the newest success
 
 
 class Post:
@@ -38,14 +42,15 @@ class Post:
         channel: Channel,
         ledger: Ledger,
         *,
-        at_least: Severity,
+        wanted: Wanted,
         pace: Pace,
         now: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
+        on_failed: OnFailed = lambda *_: None,
     ) -> None:
         self.name, self.tally = name, Tally()
-        self._channel, self._ledger, self._at_least, self._pace = channel, ledger, at_least, pace
-        self._now, self._jitter = now, jitter
+        self._channel, self._ledger, self._wanted, self._pace = channel, ledger, wanted, pace
+        self._now, self._jitter, self._on_failed = now, jitter, on_failed
 
     def turn(self) -> float:
         """Handle everything that is due. Returns the seconds until something is due again."""
@@ -56,7 +61,7 @@ class Post:
         return _SLEEP_MOST_S if following_s is None else min(max(0.0, following_s - self._now()), _SLEEP_MOST_S)
 
     def _handle(self, waiting: Waiting) -> None:
-        decision = outbox.decide(waiting, self._at_least, self._pace, self._now())
+        decision = outbox.decide(waiting, self._wanted, self._pace, self._now())
         if isinstance(decision, Drop):
             self._ledger.write(lambda connection: outbox.drop(connection, self.name, waiting)).result()
         elif isinstance(decision, PutOff):
@@ -73,12 +78,13 @@ class Post:
             self._failed(waiting, fault)
             return
         self.tally.sent += 1
-        self.tally.error = ""
+        self.tally.error, self.tally.sent_s = "", self._now()
         self._ledger.write(lambda connection: outbox.told(connection, self.name, waiting, decision.state, self._now())).result()
 
     def _failed(self, waiting: Waiting, fault: DeliveryFailed) -> None:
         self.tally.failed += 1
         self.tally.error = str(fault)
+        self._on_failed(self.name, str(fault))
         now_s, pace = self._now(), self._pace
         if fault.is_final or now_s - waiting.queued_s > pace.deadline_s:
             self._ledger.write(lambda connection: outbox.bury(connection, self.name, waiting, str(fault), now_s)).result()
@@ -99,10 +105,11 @@ class AlertPeer:
         pace: Pace,
         external_url: str = "",
         now: Callable[[], float] = time.time,
+        on_failed: OnFailed = lambda *_: None,
     ) -> None:
         self.name, self.tally = alertmanager.channel(settings, url), Tally()
         self._settings, self._url, self._ledger, self._pace = settings, url, ledger, pace
-        self._external_url, self._now = external_url, now
+        self._external_url, self._now, self._on_failed = external_url, now, on_failed
 
     def turn(self) -> float:
         """Send everything once. Returns the seconds until the next sending, sooner after a failure."""
@@ -111,13 +118,14 @@ class AlertPeer:
             lambda connection: alertmanager.alerts(connection, self._settings, self._url, now_s=now_s, external_url=self._external_url)
         )
         try:
-            alertmanager.push(self._settings, self._url, batch, timeout_s=self._pace.timeout_s)
+            alertmanager.push(self._settings, self._url, batch, timeout_s=self._settings.timeout_s)
         except DeliveryFailed as fault:
             self.tally.failed += 1
             self.tally.error = str(fault)
+            self._on_failed(self.name, str(fault))
             return min(self._pace.backoff_s, self._settings.resend_s)
         self.tally.sent += len(batch)
-        self.tally.error = ""
+        self.tally.error, self.tally.sent_s = "", now_s
         self._ledger.write(lambda connection: alertmanager.remember(connection, self._settings, self._url, batch, now_s)).result()
         return self._settings.resend_s
 
@@ -160,11 +168,23 @@ class Notifier:
             if thread.is_alive():
                 thread.join(max(0.0, ends_at - time.monotonic()))
 
-    def health(self) -> dict[str, tuple[int, int, int, int]]:
-        """For each channel: sent, failed attempts, waiting, dead letters."""
+    def health(self) -> dict[str, ChannelHealth]:
+        """How each channel is doing."""
         names = [worker.name for worker in self._workers]
         counted = self._ledger.read(lambda connection: [outbox.counts(connection, name) for name in names])
-        return {worker.name: (worker.tally.sent, worker.tally.failed, *counts) for worker, counts in zip(self._workers, counted, strict=True)}
+        return {
+            worker.name: ChannelHealth(
+                sent=worker.tally.sent, failed=worker.tally.failed, waiting=waiting, dead=dead, error=worker.tally.error,
+                sent_s=worker.tally.sent_s,
+            )
+            for worker, (waiting, dead) in zip(self._workers, counted, strict=True)
+        }  # fmt: skip
+
+    def count_on(self, earlier: "Notifier") -> None:
+        """Go on with the tallies of the notifier that this one takes the place of: counters do not fall at a reload."""
+        known = {worker.name: worker.tally for worker in earlier._workers}
+        for worker in self._workers:
+            worker.tally = known.get(worker.name, worker.tally)
 
     def _run(self, worker: Worker) -> None:
         wake = self._wakes[worker.name]

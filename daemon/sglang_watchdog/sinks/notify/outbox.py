@@ -4,10 +4,10 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ...model.words import Severity, State
+from ...model.words import State
 from .. import ledger_reads
 from ..ledger_reads import FindingFilter, FindingRow
-from .settings import Pace
+from .settings import Pace, Wanted
 
 _AT_ONCE: Final = 100
 
@@ -43,15 +43,16 @@ class PutOff:
 Decision: TypeAlias = Tell | Drop | PutOff
 
 
-def decide(waiting: Waiting, at_least: Severity, pace: Pace, now_s: float) -> Decision:
+def decide(waiting: Waiting, wanted: Wanted, pace: Pace, now_s: float) -> Decision:
     """Whether this channel's people hear of it now, later or never."""
     row = waiting.finding
     if row is None:
         return Drop("it is past its retention")
-    if Severity(row.severity).rank < at_least.rank:
-        return Drop("its severity is below what this channel wants")
     is_over = row.state in (State.RESOLVED.value, State.EXPIRED.value)
     was_told = waiting.told_state == State.FIRING.value
+    why_not = wanted.why_not(row)
+    if why_not and not was_told:  # who was told of its beginning is told of its end, whatever they want by now
+        return Drop(why_not)
     if is_over and not was_told:
         return Drop("it was over before anybody was told")
     if not is_over and was_told:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...model.words import Severity
+from ..ledger_reads import FindingRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,11 +13,27 @@ class Pace:
 
     wait_s: float = 5.0  # before the first attempt, so that a cause can fold its effects
     repeat_s: float = 300.0  # between two notifications of one finding
-    timeout_s: float = 10.0  # of one attempt
     backoff_s: float = 5.0  # before the second attempt; doubles, with jitter
     backoff_most_s: float = 300.0
     deadline_s: float = 4 * 3600.0  # then it goes to the dead letters
     queue: int = 10_000  # waiting for one channel; beyond it the oldest go to the dead letters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the people behind a channel want to hear of."""
+
+    at_least: Severity = Severity.WARNING
+    servers: tuple[str, ...] = ()  # empty: all
+    topics: tuple[str, ...] = ()  # beginnings of topics; empty: all
+
+    def why_not(self, row: FindingRow) -> str:
+        """Why this finding is not for them; empty if it is."""
+        if Severity(row.severity).rank < self.at_least.rank:
+            return "its severity is below what this channel wants"
+        if self.servers and row.server not in self.servers:
+            return "this channel wants other servers"
+        return "" if not self.topics or row.topic.startswith(self.topics) else "this channel wants other topics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +43,9 @@ class WebhookSettings:
     name: str
     url: str
     secret_file: Path
-    at_least: Severity = Severity.WARNING
+    wanted: Wanted = Wanted()
     ca_file: Path | None = None
+    timeout_s: float = 10.0  # of one attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +54,7 @@ class ChatSettings:
 
     name: str
     urls_file: Path
-    at_least: Severity = Severity.WARNING
+    wanted: Wanted = Wanted()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +64,9 @@ class AlertmanagerSettings:
 
     name: str
     urls: tuple[str, ...]  # base addresses, without /api/v2
-    at_least: Severity = Severity.WARNING
+    wanted: Wanted = Wanted()
+    labels: tuple[tuple[str, str], ...] = ()  # put on every alert
+    timeout_s: float = 10.0
     resend_s: float = 60.0
     resolved_for_s: float = 300.0  # how long a resolved alert is sent again
     token_file: Path | None = None

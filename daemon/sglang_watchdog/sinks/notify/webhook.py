@@ -15,7 +15,7 @@ from .. import encode
 from ..ledger_reads import FindingRow
 from . import http, message
 from .http import DeliveryFailed
-from .settings import ChatSettings, Pace, WebhookSettings
+from .settings import ChatSettings, WebhookSettings
 
 
 class Channel(Protocol):
@@ -32,8 +32,8 @@ class SecretInvalid(Exception):
 
 
 class Webhook:
-    def __init__(self, settings: WebhookSettings, pace: Pace, external_url: str = "") -> None:
-        self._settings, self._pace, self._external_url = settings, pace, external_url
+    def __init__(self, settings: WebhookSettings, external_url: str = "") -> None:
+        self._settings, self._external_url = settings, external_url
 
     def tell(self, row: FindingRow, change_id: int, *, told_before: bool, now_s: float) -> None:
         body = encode.dumps(message.payload(row, self._external_url, told_before=told_before)).encode()
@@ -41,7 +41,7 @@ class Webhook:
             signed = headers(secret(self._settings.secret_file), f"{row.id}-{change_id}", int(now_s), body)
         except (OSError, SecretInvalid) as fault:
             raise DeliveryFailed(f"the secret of this webhook: {fault}") from fault
-        http.post(self._settings.url, body, signed, timeout_s=self._pace.timeout_s, ca_file=self._settings.ca_file)
+        http.post(self._settings.url, body, signed, timeout_s=self._settings.timeout_s, ca_file=self._settings.ca_file)
 
 
 def secret(file: Path) -> bytes:
@@ -84,12 +84,18 @@ class Chat:
 
     def tell(self, row: FindingRow, change_id: int, *, told_before: bool, now_s: float) -> None:  # noqa: ARG002
         try:
-            urls = [line.strip() for line in self._settings.urls_file.read_text(encoding="utf-8").splitlines()]
+            urls = chat_urls(self._settings.urls_file)
         except OSError as fault:
             raise DeliveryFailed(f"{self._settings.urls_file}: {fault.strerror}") from fault
         title, text = message.prose(row, self._external_url)
-        if not self._send([url for url in urls if url and not url.startswith("#")], title, text):
+        if not self._send(urls, title, text):
             raise DeliveryFailed(f"{self._settings.name}: at least one chat did not take it")
+
+
+def chat_urls(file: Path) -> list[str]:
+    """One address of apprise a line; `#` begins a comment. Raises OSError."""
+    lines = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _by_apprise(urls: list[str], title: str, text: str) -> bool:

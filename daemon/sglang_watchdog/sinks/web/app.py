@@ -31,7 +31,8 @@ def create(parts: Parts) -> FastAPI:
         title = "SGLang Watchdog: API"
         if request.scope["state"].get("is_stranger"):
             return frame.stranger(title)
-        return frame.respond(title, docs.render(app.openapi()), follows=False)
+        base = parts.settings.external_url.rstrip("/") or f"http://127.0.0.1:17853{parts.settings.root_path}"
+        return frame.respond(title, docs.render(app.openapi(), base), follows=False)
 
-    app.add_middleware(Gate, tokens=parts.tokens, settings=parts.settings)
+    app.add_middleware(Gate, parts=parts)
     return app

@@ -38,13 +38,26 @@ class ChangeQuery(BaseModel):
 LastEventId = Annotated[str, Header(alias="Last-Event-ID", pattern=r"^[0-9]{0,18}$")]
 
 
+class Slots:
+    """Counts the open streams. Used in the server's loop only."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __enter__(self) -> None:
+        self.taken += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.taken -= 1
+
+
 class EventStream(Response):
     media_type = "text/event-stream"
 
 
 def router(parts: Parts) -> APIRouter:
     routes = APIRouter(prefix="/api/v1", tags=["changes"])
-    slots = asyncio.Semaphore(parts.settings.limits.streams)
+    slots = Slots()
 
     @routes.get(
         "/changes",
@@ -59,7 +72,7 @@ def router(parts: Parts) -> APIRouter:
     async def stream_changes(asked: Annotated[ChangeQuery, Query()], last_event_id: LastEventId = "") -> Response:
         """Findings, runs, acknowledgements and silences as they change. Events: `finding`, `run`, `acknowledgement`,
         `silence`, and `missed` when changes after the given id are past their retention."""
-        if slots.locked():
+        if slots.taken >= parts.settings.limits.streams:
             raise Problem(
                 503,
                 "too-many-streams",
@@ -109,13 +122,13 @@ def event(change: Recorded) -> bytes:
 class ChangeStream(EventStream):
     """The stream itself. `after` None: begin with what comes."""
 
-    def __init__(self, parts: Parts, slots: asyncio.Semaphore, after: int | None, duration_s: float | None) -> None:
+    def __init__(self, parts: Parts, slots: Slots, after: int | None, duration_s: float | None) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._parts, self._slots, self._after, self._duration_s = parts, slots, after, duration_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
-        async with self._slots:
+        with self._slots:
             gone = asyncio.create_task(_until_gone(receive))
             feed = asyncio.create_task(self._feed(send))
             try:

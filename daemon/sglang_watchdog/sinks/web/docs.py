@@ -9,12 +9,12 @@ from .html import Markup, join, link, tag
 Document = Mapping[str, Any]
 
 
-def render(document: Document) -> Markup:
-    """The page's main part: every operation with its parameters, answers, and a call to copy."""
+def render(document: Document, base: str) -> Markup:
+    """The page's main part: every operation with its parameters, answers, and a call to copy. `base`: where the daemon is reached."""
     groups: dict[str, list[Markup]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            groups.setdefault(operation["tags"][0], []).append(_operation(path, method, operation))
+            groups.setdefault(operation["tags"][0], []).append(_operation(base, path, method, operation))
     schemas = [
         tag("details", tag("summary", name), tag("pre", json.dumps(schema, indent=1)), id=f"schema-{name}")
         for name, schema in document["components"]["schemas"].items()
@@ -31,13 +31,13 @@ def render(document: Document) -> Markup:
     )
 
 
-def _operation(path: str, method: str, operation: Document) -> Markup:
+def _operation(base: str, path: str, method: str, operation: Document) -> Markup:
     token = "" if {} in operation.get("security", [{}]) else " -H 'Authorization: Bearer TOKEN'"
     body = _body_example(operation)
     call = (
         f"curl{'' if method == 'get' else ' -X ' + method.upper()}{token}"
         + (f" -H 'Content-Type: application/json' -d '{body}'" if body else "")
-        + f" http://127.0.0.1:17853{path}"
+        + f" {base}{path}"
     )
     parameters = [
         tag(

@@ -1,13 +1,31 @@
 """JSON of what is only on the board: GPUs, sources, servers and the daemon itself."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from ...model.finding import Release
 from ...model.words import Phase, Severity, State
 from .. import encode
 from ..encode import Document
 from ..ledger import Ledger
-from ..state import Gpu, SourceStatus, View
+from ..metrics import Health
+from ..state import Gpu, Reload, SourceStatus, View
+
+
+def index(openapi: Mapping[str, Any], prefix: str) -> Document:
+    """The API's addresses with their methods, out of its description."""
+    resources = [
+        {"path": prefix + path, "methods": [method.upper() for method in operations], "summary": _first_sentence(operations)}
+        for path, operations in openapi["paths"].items()
+        if path.startswith("/api/v1/") and path != "/api/v1/"
+    ]
+    return {"resources": resources, "description": f"{prefix}/openapi.json", "documentation": f"{prefix}/docs"}
+
+
+def _first_sentence(operations: Mapping[str, Any]) -> str:
+    first = next(iter(operations.values()))
+    return str(first.get("description", "")).partition(".")[0].replace("\n", " ") or str(first["summary"])
 
 
 def gpu(item: Gpu) -> Document:
@@ -62,7 +80,17 @@ def server(view: View, name: str) -> Document:
     }
 
 
-def daemon(view: View, ledger: Ledger, now_s: float) -> Document:
+def reload(item: Reload) -> Document:
+    return {
+        "successful": item.was_successful,
+        "at": encode.time(item.at_s),
+        "error": item.error,
+        "changed": list(item.changed),
+        "needs_restart": list(item.needs_restart),
+    }
+
+
+def daemon(view: View, ledger: Ledger, health: Health, token_fault: str, now_s: float) -> Document:
     oldest, newest = ledger.change_range()
     return {
         "version": view.version,
@@ -82,11 +110,20 @@ def daemon(view: View, ledger: Ledger, now_s: float) -> Document:
             "oldest_change": oldest,
             "newest_change": newest,
         },
-        "reload": {
-            "successful": view.reload.was_successful,
-            "at": encode.time(view.reload.at_s),
-            "error": view.reload.error,
-        },
+        "reload": reload(view.reload),
+        "notifications": [
+            {
+                "channel": name,
+                "sent": one.sent,
+                "failed": one.failed,
+                "waiting": one.waiting,
+                "dead_letters": one.dead,
+                "error": one.error,
+                "sent_at": encode.time(one.sent_s),
+            }
+            for name, one in sorted(health.notifications.items())
+        ],
+        "tokens_fault": token_fault,
         "engine_errors": view.engine_errors,
         "nvml_up": bool(view.nvml_up),
     }

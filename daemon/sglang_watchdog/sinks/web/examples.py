@@ -213,7 +213,25 @@ def _status() -> dict[str, Any]:
             "oldest_change": 1,
             "newest_change": 17,
         },
-        "reload": {"successful": True, "at": encode.time(_AT - 60), "error": ""},
+        "reload": {
+            "successful": True,
+            "at": encode.time(_AT - 60),
+            "error": "",
+            "changed": ["servers.chat.thresholds.window_s"],
+            "needs_restart": ["listen"],
+        },
+        "notifications": [
+            {
+                "channel": "pager",
+                "sent": 3,
+                "failed": 1,
+                "waiting": 1,
+                "dead_letters": 0,
+                "error": "pager.example: answered 503 Service Unavailable",
+                "sent_at": encode.time(_AT + 30),
+            }
+        ],
+        "tokens_fault": "",
         "engine_errors": 0,
         "nvml_up": True,
     }
@@ -244,6 +262,11 @@ def answers() -> dict[str, Any]:
         "list_coverage": page("coverage", _coverage()),
         "list_sources": page("sources", _source()),
         "get_status": _status(),
+        "list_resources": {
+            "resources": [{"path": "/api/v1/findings", "methods": ["GET"], "summary": "Findings, newest first"}],
+            "description": "/openapi.json",
+            "documentation": "/docs",
+        },
         "reload": _status()["reload"],
         **{id: {"status": "ok", "because": ""} for id in ("healthz", "livez", "healthy", "readyz", "ready")},
     }

@@ -72,6 +72,12 @@ def _notices(view: View, parts: Parts) -> Markup | None:
             view.ready_because and f"Not ready: {view.ready_because}",
             "" if parts.ledger.state.is_durable and not parts.ledger.state.because else f"{parts.ledger.state.because} {parts.ledger.state.do}",
             "" if view.reload.was_successful else f"The newest configuration was refused: {view.reload.error}",
+            view.reload.needs_restart and f"Changed in the configuration, needs a restart: {', '.join(view.reload.needs_restart)}",
+            *(
+                f"Notifications to {name} fail: {channel.error}"
+                for name, channel in sorted(parts.health().notifications.items())
+                if channel.error
+            ),
             parts.tokens.fault,
         )
         if text and text.strip()

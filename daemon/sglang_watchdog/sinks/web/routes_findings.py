@@ -17,6 +17,7 @@ from . import paging, schema
 from .paging import Id, Moment, Paged, Words
 from .parts import Parts
 from .problems import Problem, not_found
+from .schema import answers
 
 Matcher = Literal["server", "run", "signature", "topic", "severity", "gpu", "finding"]
 
@@ -66,7 +67,7 @@ def router(parts: Parts) -> APIRouter:
     routes = APIRouter(prefix="/api/v1", tags=["findings"])
     ledger = parts.ledger
 
-    @routes.get("/findings", operation_id="list_findings", response_model=None, responses={200: {"model": schema.FindingPage}})
+    @routes.get("/findings", operation_id="list_findings", **answers(schema.FindingPage))
     def list_findings(asked: Annotated[FindingQuery, Query()]) -> Response:
         """Findings, newest first. Several values of one field mean any of them."""
         found = ledger.findings(
@@ -84,24 +85,14 @@ def router(parts: Parts) -> APIRouter:
         )
         return paging.page("findings", (row.json() for row in found.items), found.next_cursor)
 
-    @routes.get(
-        "/findings/{id}",
-        operation_id="get_finding",
-        response_model=None,
-        responses={200: {"model": schema.Finding}, 404: schema.PROBLEM},
-    )
+    @routes.get("/findings/{id}", operation_id="get_finding", **answers(schema.Finding, 404))
     def get_finding(id: Id) -> Response:
         row = ledger.finding(id)
         if row is None:
             raise not_found("finding", id)
         return paging.json(row.json())
 
-    @routes.post(
-        "/findings/{id}/acknowledgement",
-        operation_id="acknowledge_finding",
-        response_model=None,
-        responses={200: {"model": schema.Acknowledgement}, 404: schema.PROBLEM, 409: schema.PROBLEM},
-    )
+    @routes.post("/findings/{id}/acknowledgement", operation_id="acknowledge_finding", **answers(schema.Acknowledgement, 404, 409))
     async def acknowledge(id: Id, request: Request, body: Annotated[AcknowledgementBody, Body()]) -> Response:
         """Say that somebody has taken it. Changes nothing that is evaluated; ends with the finding."""
         word = Acknowledgement(
@@ -118,13 +109,7 @@ def router(parts: Parts) -> APIRouter:
         parts.command(Command(at_s=word.at_s, action="acknowledge", by=word.author, target=id, note=word.note, until_s=word.until_s))
         return paging.json(encode.dumps(acknowledgement_document(word)))
 
-    @routes.delete(
-        "/findings/{id}/acknowledgement",
-        operation_id="withdraw_acknowledgement",
-        status_code=204,
-        response_model=None,
-        responses={404: schema.PROBLEM},
-    )
+    @routes.delete("/findings/{id}/acknowledgement", operation_id="withdraw_acknowledgement", **answers(None, 404, status=204))
     async def withdraw(id: Id, request: Request) -> Response:
         author = _author("", request)
         if await asyncio.wrap_future(ledger.withdraw(id, author)) is None:
@@ -132,19 +117,13 @@ def router(parts: Parts) -> APIRouter:
         parts.command(Command(at_s=parts.now(), action="unacknowledge", by=author, target=id))
         return Response(status_code=204)
 
-    @routes.get("/silences", operation_id="list_silences", response_model=None, responses={200: {"model": schema.SilencePage}})
+    @routes.get("/silences", operation_id="list_silences", **answers(schema.SilencePage))
     def list_silences(asked: Annotated[Paged, Query()]) -> Response:
         """Silences, newest first, ended ones too."""
         now_s = parts.now()
         return paging.slice_of("silences", ledger.silences(), asked, lambda each: silence_document(each, now_s))
 
-    @routes.post(
-        "/silences",
-        operation_id="create_silence",
-        status_code=201,
-        response_model=None,
-        responses={201: {"model": schema.Silence}},
-    )
+    @routes.post("/silences", operation_id="create_silence", **answers(schema.Silence, status=201))
     async def create_silence(request: Request, body: Annotated[SilenceBody, Body()]) -> Response:
         """Tell nobody of findings that match. They are evaluated, recorded and shown as before."""
         now_s = parts.now()
@@ -173,13 +152,7 @@ def router(parts: Parts) -> APIRouter:
         )
         return paging.json(encode.dumps(silence_document(silence, now_s)), 201)
 
-    @routes.delete(
-        "/silences/{id}",
-        operation_id="end_silence",
-        status_code=204,
-        response_model=None,
-        responses={404: schema.PROBLEM},
-    )
+    @routes.delete("/silences/{id}", operation_id="end_silence", **answers(None, 404, status=204))
     async def end_silence(id: Id, request: Request) -> Response:
         """End it now; it stays on record."""
         author = _author("", request)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ...model.signature import Signature
@@ -13,6 +13,7 @@ from . import documents, paging, schema
 from .paging import Id, Moment, Paged, Words
 from .parts import Parts
 from .problems import Problem, not_found
+from .schema import answers
 
 
 class GpuQuery(Paged):
@@ -49,51 +50,31 @@ def router(parts: Parts) -> APIRouter:
                 return each
         raise not_found("GPU", uuid)
 
-    @routes.get("/api/v1/gpus", operation_id="list_gpus", response_model=None, responses={200: {"model": schema.GpuPage}})
+    @routes.get("/api/v1/gpus", operation_id="list_gpus", **answers(schema.GpuPage))
     def list_gpus(asked: Annotated[GpuQuery, Query()]) -> Response:
         """GPUs with their newest reading and the ranks on them."""
         gpus = [each for each in board.view().gpus if not asked.server or any(server in asked.server for server, _ in each.placements)]
         return paging.slice_of("gpus", gpus, asked, documents.gpu)
 
-    @routes.get(
-        "/api/v1/gpus/{uuid}",
-        operation_id="get_gpu",
-        response_model=None,
-        responses={200: {"model": schema.Gpu}, 404: schema.PROBLEM},
-    )
+    @routes.get("/api/v1/gpus/{uuid}", operation_id="get_gpu", **answers(schema.Gpu, 404))
     def get_gpu(uuid: Id) -> Response:
         """One GPU, by UUID or by index."""
         return paging.json(encode.dumps(documents.gpu(gpu_of(uuid))))
 
-    @routes.get(
-        "/api/v1/gpus/{uuid}/samples",
-        operation_id="list_samples",
-        response_model=None,
-        responses={200: {"model": schema.SamplePage}, 404: schema.PROBLEM},
-    )
+    @routes.get("/api/v1/gpus/{uuid}/samples", operation_id="list_samples", **answers(schema.SamplePage, 404))
     def list_samples(uuid: Id, asked: Annotated[SampleQuery, Query()]) -> Response:
         """The last quarter of an hour of readings, oldest first."""
         since_s = paging.moment(asked.since)
         samples = [each for each in gpu_of(uuid).history if since_s is None or each.at_s >= since_s]
         return paging.slice_of("samples", samples, asked, encode.sample)
 
-    @routes.get(
-        "/api/v1/sources",
-        operation_id="list_sources",
-        response_model=None,
-        responses={200: {"model": schema.SourcePage}},
-    )
+    @routes.get("/api/v1/sources", operation_id="list_sources", **answers(schema.SourcePage))
     def list_sources(asked: Annotated[SourceQuery, Query()]) -> Response:
         """What is read, how far, what was missed, and why something is not read."""
         sources = [each for each in board.view().sources if not asked.server or each.server in asked.server]
         return paging.slice_of("sources", sources, asked, documents.source)
 
-    @routes.get(
-        "/api/v1/coverage",
-        operation_id="list_coverage",
-        response_model=None,
-        responses={200: {"model": schema.CoveragePage}},
-    )
+    @routes.get("/api/v1/coverage", operation_id="list_coverage", **answers(schema.CoveragePage))
     def list_coverage(asked: Annotated[CoverageQuery, Query()]) -> Response:
         """Each signature's verdict on the current run of each server, with the reason, and the cure of an unknown."""
         view = board.view()
@@ -108,12 +89,7 @@ def router(parts: Parts) -> APIRouter:
         ]
         return paging.slice_of("coverage", verdicts, asked, lambda row: {"server": row[0], **encode.coverage(row[1])})
 
-    @routes.get(
-        "/api/v1/signatures",
-        operation_id="list_signatures",
-        response_model=None,
-        responses={200: {"model": schema.SignaturePage}},
-    )
+    @routes.get("/api/v1/signatures", operation_id="list_signatures", **answers(schema.SignaturePage))
     def list_signatures(asked: Annotated[SignatureQuery, Query()]) -> Response:
         """The loaded library, by id."""
         known = parts.library().signatures
@@ -124,39 +100,32 @@ def router(parts: Parts) -> APIRouter:
         ]
         return paging.slice_of("signatures", wanted, asked, encode.signature)
 
-    @routes.get(
-        "/api/v1/signatures/{id}",
-        operation_id="get_signature",
-        response_model=None,
-        responses={200: {"model": schema.Signature}, 404: schema.PROBLEM},
-    )
+    @routes.get("/api/v1/signatures/{id}", operation_id="get_signature", **answers(schema.Signature, 404))
     def get_signature(id: Id) -> Response:
         signature = parts.library().signatures.get(id)
         if signature is None:
             raise not_found("signature", id)
         return paging.json(encode.dumps(encode.signature(signature)))
 
-    @routes.get(
-        "/api/v1/status",
-        operation_id="get_status",
-        response_model=None,
-        responses={200: {"model": schema.DaemonStatus}},
-    )
+    @routes.get("/api/v1/", operation_id="list_resources", **answers(schema.Index))
+    def list_resources(request: Request) -> Response:
+        """What there is to ask for."""
+        return paging.json(encode.dumps(documents.index(request.app.openapi(), str(request.scope.get("root_path", "")))))
+
+    routes.add_api_route("/api/v1", list_resources, include_in_schema=False, response_model=None)
+
+    @routes.get("/api/v1/status", operation_id="get_status", **answers(schema.DaemonStatus))
     def get_status() -> Response:
         """The daemon itself: servers, ledger, configuration, readiness."""
-        return paging.json(encode.dumps(documents.daemon(board.view(), parts.ledger, parts.now())))
+        return paging.json(encode.dumps(documents.daemon(board.view(), parts.ledger, parts.health(), parts.tokens.fault, parts.now())))
 
-    @routes.post(
-        "/-/reload",
-        operation_id="reload",
-        response_model=None,
-        responses={200: {"model": schema.ReloadStatus}, 422: schema.PROBLEM},
-    )
+    @routes.post("/-/reload", operation_id="reload", **answers(schema.ReloadStatus, 422))
     async def reload() -> Response:
-        """Read configuration and signatures again. Bad ones are refused whole and the old stay in force."""
+        """Read configuration and signatures again. Bad ones are refused whole and the old stay in force. What cannot change
+        while the daemon runs is named in `needs_restart`."""
         outcome = await parts.reload()
         if not outcome.was_successful:
             raise Problem(422, "configuration-refused", outcome.error, do="Mend it and reload again; the old one stays in force.")
-        return paging.json(encode.dumps({"successful": True, "at": encode.time(outcome.at_s), "error": ""}))
+        return paging.json(encode.dumps(documents.reload(outcome)))
 
     return routes

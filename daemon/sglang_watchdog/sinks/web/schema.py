@@ -378,6 +378,18 @@ class ReloadStatus(Shape):
     successful: bool
     at: Time | None
     error: str
+    changed: list[str]
+    needs_restart: list[str]
+
+
+class ChannelStatus(Shape):
+    channel: str
+    sent: int
+    failed: int
+    waiting: int
+    dead_letters: int
+    error: str
+    sent_at: Time | None
 
 
 class DaemonStatus(Shape):
@@ -391,8 +403,22 @@ class DaemonStatus(Shape):
     servers: list[ServerStatus]
     ledger: LedgerStatus
     reload: ReloadStatus
+    notifications: list[ChannelStatus]
+    tokens_fault: str
     engine_errors: int
     nvml_up: bool
+
+
+class Resource(Shape):
+    path: str
+    methods: list[Literal["GET", "POST", "DELETE"]]
+    summary: str
+
+
+class Index(Shape):
+    resources: list[Resource]
+    description: str
+    documentation: str
 
 
 class Health(Shape):
@@ -446,3 +472,10 @@ class SilencePage(Shape):
 
 
 PROBLEM: dict[str, Any] = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}
+
+
+def answers(model: type[BaseModel] | None, *problems: int, status: int = 200) -> dict[str, Any]:
+    """What an operation answers, for its route's decorator: the success with its shape (None: no body), and the problems that are its
+    own; those that every operation knows are added by openapi.py. Answers are written as text already, so FastAPI makes no model."""
+    success = {status: {"model": model}} if model is not None else {}
+    return {"status_code": status, "response_model": None, "responses": {**success, **dict.fromkeys(problems, PROBLEM)}}

@@ -14,10 +14,11 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
 
 from . import problems
 from .limits import Buckets
-from .parts import WebSettings
+from .parts import Parts, WebSettings
 from .problems import Problem
 from .tokens import Token, TokenScope, TokenStore
 
@@ -41,14 +42,20 @@ _NO_CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'; base-u
 
 
 class Gate:
-    """ASGI middleware, the outermost. Puts the token found into `scope["state"]["token"]`."""
+    """ASGI middleware, the outermost. Puts the token found into `scope["state"]["token"]`. Takes up the settings of a reload
+    with the next request; who has used up an allowance keeps it used up unless the allowance itself was changed."""
 
-    def __init__(self, app: App, *, tokens: TokenStore, settings: WebSettings, now: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._tokens, self._settings = app, tokens, settings
-        limits = settings.limits
+    def __init__(self, app: App, *, parts: Parts, now: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._parts, self._tokens, self._now = app, parts, parts.tokens, now
+        self._take_up(parts.settings)
+
+    def _take_up(self, settings: WebSettings) -> None:
+        known: WebSettings | None = getattr(self, "_settings", None)
+        self._settings, limits = settings, settings.limits
         self._hosts = allowed_hosts(settings)
-        self._requests = Buckets(limits.requests_per_s, limits.burst, now=now)
-        self._failures = Buckets(limits.failures_per_s, limits.failures_burst, now=now)
+        if known is None or known.limits != limits:
+            self._requests = Buckets(limits.requests_per_s, limits.burst, now=self._now)
+            self._failures = Buckets(limits.failures_per_s, limits.failures_burst, now=self._now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,6 +64,8 @@ class Gate:
                 return
             await self._app(scope, receive, send)
             return
+        if self._parts.settings is not self._settings:
+            self._take_up(self._parts.settings)
         scope, dressed = _without_prefix(scope, self._settings.root_path), _dressed(send)
         headers = _Headers(scope["headers"])
         try:
@@ -69,6 +78,9 @@ class Gate:
             token, body = None, _Body(receive, None, self._settings.limits.body_bytes)
             scope.setdefault("state", {})["is_stranger"] = True
         scope.setdefault("state", {})["token"] = token
+        if not scope["path"]:  # the bare prefix: relative addresses on the page would leave it
+            await RedirectResponse(f"{self._settings.root_path}/", 308)(scope, receive, dressed)
+            return
         await self._app(scope, body.receive, dressed)
 
     def _admit(self, scope: Scope, headers: "_Headers") -> Token | None:
@@ -224,12 +236,15 @@ def _too_many(detail: str, wait_s: float) -> Problem:
 
 
 def _without_prefix(scope: Scope, prefix: str) -> Scope:
-    """The request as it is behind our path prefix; a proxy may have taken the prefix off already."""
+    """The request as it is behind our path prefix, with `root_path` for who makes addresses of ours; a proxy may have taken the
+    prefix off already. The bare prefix gives an empty path."""
     prefix, path = prefix.rstrip("/"), str(scope["path"])
-    if not prefix or not (path == prefix or path.startswith(prefix + "/")):
+    if not prefix:
         return scope
-    stripped = path[len(prefix) :] or "/"
-    return {**scope, "path": stripped, "raw_path": quote(stripped).encode()}
+    if path != prefix and not path.startswith(prefix + "/"):
+        return {**scope, "root_path": prefix}
+    stripped = path[len(prefix) :]
+    return {**scope, "root_path": prefix, "path": stripped, "raw_path": quote(stripped).encode()}
 
 
 class _Headers:

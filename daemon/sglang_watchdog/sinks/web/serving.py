@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +71,7 @@ def bind(listen: str, tokens: TokenStore, *, tries: int = 1) -> list[socket.sock
     Raises:
         ListenInvalid, PortTaken, OpenBindRefused, OSError
     """
-    host, port = address(listen)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except socket.gaierror as fault:
-        raise ListenInvalid(f"listen: the name {host!r} has no address here ({fault.strerror})") from fault
-    addresses = list(dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found))
+    addresses, port = resolved(listen)
     refuse_open_bind([where for _, where in addresses], tokens)
     for attempt in range(tries):
         try:
@@ -85,6 +80,20 @@ def bind(listen: str, tokens: TokenStore, *, tries: int = 1) -> list[socket.sock
             if attempt + 1 == tries or port + attempt >= 65_535:
                 raise
     raise AssertionError("tries must be at least 1")
+
+
+def resolved(listen: str) -> tuple[list[tuple[int, str]], int]:
+    """Every address (family, text) that is to be listened on, and the port.
+
+    Raises:
+        ListenInvalid
+    """
+    host, port = address(listen)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as fault:
+        raise ListenInvalid(f"listen: the name {host!r} has no address here ({fault.strerror})") from fault
+    return list(dict.fromkeys((int(family), str(where[0])) for family, _, _, _, where in found)), port
 
 
 def _bind_all(addresses: Sequence[tuple[int, str]], port: int) -> list[socket.socket]:
@@ -118,7 +127,7 @@ def are_loopback(sockets: Sequence[socket.socket]) -> bool:
 class Server(uvicorn.Server):
     """uvicorn under the runtime's signals instead of its own. Start with `serve(sockets)`, stop with `stop()`."""
 
-    def __init__(self, app: FastAPI, limits: Limits, tls: Tls | None = None) -> None:
+    def __init__(self, app: FastAPI, limits: Callable[[], Limits], tls: Tls | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -131,7 +140,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=_GRACE_S,
-                h11_max_incomplete_event_size=limits.header_bytes,
+                h11_max_incomplete_event_size=limits().header_bytes,
                 ssl_certfile=None if tls is None else tls.certificate,
                 ssl_keyfile=None if tls is None else tls.key,
                 ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
@@ -155,11 +164,15 @@ class ServerThread:
     Everything the application reads (board, ledger, tokens) may be read from any thread; what it calls must allow for it.
     """
 
-    def __init__(self, app: FastAPI, sockets: Sequence[socket.socket], limits: Limits, tls: Tls | None = None) -> None:
-        """Raises:
-        OSError, ssl.SSLError: the certificate or its key cannot be read.
+    def __init__(self, app: FastAPI, sockets: Sequence[socket.socket], limits: Callable[[], Limits], tls: Tls | None = None) -> None:
+        """`limits` are asked for at each connection.
+
+        Raises:
+            TlsInvalid: the certificate or its key cannot be used.
         """
-        self._sockets = list(sockets)
+        if tls is not None:
+            check_tls(tls)
+        self._sockets, self._tls = list(sockets), tls
         self._server = Server(app, limits, tls)
         self._server.config.load()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -170,6 +183,16 @@ class ServerThread:
     @property
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+    def renew_certificate(self) -> None:
+        """Read certificate and key again, for the connections to come.
+
+        Raises:
+            TlsInvalid: they cannot be used; those read before stay in force.
+        """
+        if self._tls is not None and self._server.config.ssl is not None:
+            check_tls(self._tls)
+            self._server.config.ssl.load_cert_chain(self._tls.certificate, self._tls.key, _no_passphrase)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """End open requests and the thread; close the broadcast first, so that streams end. False: it did not end in time."""
@@ -187,8 +210,51 @@ class ServerThread:
             logging.getLogger(__name__).exception("the HTTP server ended by a fault of ours")
 
 
-def guarded(limits: Limits) -> type[H11Protocol]:
-    """uvicorn's HTTP/1.1 protocol, with these limits on each connection and on their number."""
+def check_tls(tls: Tls) -> None:
+    """Read certificate, key and client CA as the server will.
+
+    Raises:
+        TlsInvalid: which file, and what to do.
+    """
+    for file in (tls.certificate, tls.key, *([tls.client_ca] if tls.client_ca else [])):
+        try:
+            file.read_bytes()
+        except OSError as fault:
+            raise TlsInvalid(file, f"{file} cannot be read: {fault.strerror}. Check the path and its permissions.") from fault
+    for file in (tls.certificate, *([tls.client_ca] if tls.client_ca else [])):
+        try:  # alone, since OpenSSL's messages do not name the file; what is then left is the key's
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
+        except ssl.SSLError as fault:
+            raise TlsInvalid(file, f"{file} holds no certificate in PEM, as -----BEGIN CERTIFICATE----- (OpenSSL says {fault.reason}).") from fault
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, _no_passphrase)
+    except _Passphrase as fault:
+        raise TlsInvalid(tls.key, f"{tls.key} is locked with a passphrase, which nobody could type here. Store it without one.") from fault
+    except ssl.SSLError as fault:
+        why = "does not belong to the certificate" if "MISMATCH" in str(fault.reason) else "is no private key in PEM"
+        raise TlsInvalid(tls.key, f"{tls.key} {why} (certificate: {tls.certificate}; OpenSSL says {fault.reason}).") from fault
+
+
+class TlsInvalid(Exception):
+    """A file of `tls` cannot be used."""
+
+    def __init__(self, file: Path, message: str) -> None:
+        super().__init__(message)
+        self.file = file
+
+
+class _Passphrase(Exception):
+    pass
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask the terminal, and wait."""
+    raise _Passphrase
+
+
+def guarded(limits_now: Callable[[], Limits]) -> type[H11Protocol]:
+    """uvicorn's HTTP/1.1 protocol, with limits on each connection and on their number; those in force when it was opened."""
 
     class Guarded(H11Protocol):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -196,9 +262,11 @@ def guarded(limits: Limits) -> type[H11Protocol]:
             self._request_timer: asyncio.TimerHandle | None = None
             self._stall_timer: asyncio.TimerHandle | None = None
             self._responses = 0
+            self._limits = limits_now()
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            limits = self._limits
             mine = _host(self)
             if len(self.connections) > limits.connections or (
                 sum(1 for each in self.connections if _host(each) == mine) > limits.connections_per_client
@@ -229,14 +297,14 @@ def guarded(limits: Limits) -> type[H11Protocol]:
             has_begun = bool(self.conn.trailing_data[0]) or self._responses == 0
             if state is h11.SEND_BODY or (state is h11.IDLE and has_begun):
                 if self._request_timer is None:
-                    self._request_timer = self.loop.call_later(limits.request_s, self.transport.abort)
+                    self._request_timer = self.loop.call_later(self._limits.request_s, self.transport.abort)
             else:
                 self._forget_request_timer()
 
         def pause_writing(self) -> None:
             super().pause_writing()
             if self._stall_timer is None:
-                self._stall_timer = self.loop.call_later(limits.stream_stall_s, self.transport.abort)
+                self._stall_timer = self.loop.call_later(self._limits.stream_stall_s, self.transport.abort)
 
         def resume_writing(self) -> None:
             self._forget_stall_timer()

@@ -94,14 +94,21 @@ class TokenStore:
         file: Path | None = None,
         on_fault: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._fixed, self._file, self._on_fault = tuple(tokens), file, on_fault
+        self._on_fault = on_fault
         self._lock = threading.Lock()
-        self._seen: tuple[int, int, int] | None = None
         self._fault = ""
-        self._from_file: tuple[Token, ...] = ()
-        if file is not None:
-            self._seen = _state(file)
-            self._from_file = _read(file)
+        self.replace(tokens, file)
+
+    def replace(self, tokens: Iterable[Token], file: Path | None) -> None:
+        """Put these in force instead.
+
+        Raises:
+            TokenFileInvalid, OSError: the file cannot be used; the old ones stay.
+        """
+        seen, read = (_state(file), _read(file)) if file is not None else (None, ())
+        with self._lock:
+            self._fixed, self._file, self._seen, self._from_file = tuple(tokens), file, seen, read
+            self._fault = ""
 
     @property
     def fault(self) -> str:
@@ -124,6 +131,8 @@ class TokenStore:
         if self._file is None:
             return
         with self._lock:
+            if self._file is None:
+                return
             try:
                 seen = _state(self._file)
                 if seen == self._seen:
