@@ -15,7 +15,8 @@ def flag_text(document: Mapping[str, Any], *, is_colour: bool = False) -> str:
     lines: list[str] = []
     launch = document["launch"]
     if launch is not None:
-        lines += [f"Asked (from the {launch['source']}): {' '.join(launch['arguments']) or 'nothing'}"]
+        source = launch["source"] if launch["source"].startswith("--") else f"the {launch['source']}"
+        lines += [f"Asked (from {source}): {' '.join(launch['arguments']) or 'nothing'}"]
     elif document["releases"]:
         lines += ["The launch command is not known: flags are shown that the dump gives away."]
     if document["because"]:
@@ -48,7 +49,7 @@ def _decisions(decisions: Iterable[Mapping[str, Any]]) -> list[str]:
     for one in decisions:
         value = "not known" if one["value"] is None else _value(one["value"])
         dump = f" (the dump says {one['argument']}={_value(one['in_dump'])})" if one["argument"] else ""
-        lines += _wrapped(f"{value}: {one['about']}{dump}; {one['how']}: {one['because']}{_where(one)}", 2, 6)
+        lines += _wrapped(f"{one['name']} = {value}: {one['about']}{dump}; {one['how']}: {one['because']}{_where(one)}", 2, 6)
     return ["", "Decided by the server:", *lines] if lines else []
 
 

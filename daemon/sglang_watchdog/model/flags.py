@@ -98,7 +98,7 @@ class FlagRecord:
     explanation: str
     remediation: str
     references: tuple[str, ...]
-    asked: Json = None  # what the launch command gave; None where it is not known
+    asked: Json = None  # what the launch command gave (without it: what the dump gives away)
     was_asked: bool = False
 
 
