@@ -16,5 +16,5 @@ def test_findings_are_what_the_labels_say(case: Case, judge_files):
 
 def test_there_are_cases_of_both_kinds():
     negatives = [case for case in CASES if not case.labels.get("expected_findings")]
-    assert len(negatives) >= 10
-    assert len(CASES) - len(negatives) >= 30
+    assert len(negatives) >= 30
+    assert len(CASES) - len(negatives) >= 50

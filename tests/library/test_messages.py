@@ -27,8 +27,7 @@ def matched_by(line, patterns, library):
     return {
         name
         for name, own in patterns.items()
-        if any(matches(one, line) for one in own)
-        and not any(matches(library.patterns[one], line) for one in library.signatures[name].unless)
+        if any(matches(one, line) for one in own) and not any(matches(library.patterns[one], line) for one in library.signatures[name].unless)
     }
 
 

@@ -19,7 +19,7 @@ def dumps() -> list[str]:
     """Every dump line of the recordings and cases, message only."""
     found = []
     for log in sorted([*CAPTURES.glob("*/server.log"), *CASES.glob("*/server.log")]):
-        found += [line[line.index("server_args=") :] for line in log.read_text(errors="replace").split("\n") if "] server_args=" in line]
+        found += [line[line.index("server_args=") :] for line in log.read_text(errors="replace").split("\n") if "] server_args=" in line and not line.startswith("{")]
     return found
 
 
