@@ -38,14 +38,9 @@ from ..sources.model_files import ModelFiles
 from ..sources.process import ProcessSource
 from ..sources.server_metrics import ServerMetrics
 from ..sources.telemetry_writer import RecordingWriter
-<<<<<<< HEAD
 from . import logging
 from .clock import ClockSteps, LogClock, WallClock
-from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed, untold
-=======
-from .clock import LogClock, WallClock
-from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, metrics_feed, model_feed, process_feed
->>>>>>> 211fd51 (sources: the server's own /metrics, and the config.json of its model)
+from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, metrics_feed, model_feed, process_feed, untold
 from .plan import Plan, ServerPlan
 from .pulse import Pulse
 from .reload import Configured, Fresh, ReloadRefused, read
@@ -164,10 +159,6 @@ class Daemon:
             ]
             if self.plan.clock == "wall":
                 is_only = len(self.plan.servers) == 1
-<<<<<<< HEAD
-                tasks += [asyncio.create_task(self._watch_processes(one, is_only=is_only), name="processes") for one in self.plan.servers]
-            tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
-=======
                 for one in self.plan.servers:
                     processes = process_feed(one, is_only=is_only)
                     tasks.append(asyncio.create_task(self._watch_processes(one, processes), name="processes"))
@@ -175,9 +166,7 @@ class Daemon:
                         tasks.append(asyncio.create_task(self._ask(one, metrics_feed(one, processes)), name="server metrics"))
                     if one.model_files:
                         tasks.append(asyncio.create_task(self._ask(one, model_feed(one, partial(self._model_path, one.name))), name="model"))
-            if self.plan.signatures.folders:
-                tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
->>>>>>> 211fd51 (sources: the server's own /metrics, and the config.json of its model)
+            tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
             self._look()
