@@ -2,9 +2,11 @@
 
 python probe.py fields GPU            which field ids answer, of what type
 python probe.py costs GPU             microseconds of calls, of GPM by number of metrics, of field batches by size
+python probe.py pairs 0               peer access and distance of every pair, as the driver tells and as the sampler reports it
 python probe.py traffic GPU SECONDS   PCIe and NVLink traffic by three sources at once, five times a second
 """
 
+import asyncio
 import json
 import sys
 import time
@@ -192,12 +194,57 @@ def identity(handle: Any) -> dict[str, Any]:
     return found
 
 
+def pairs() -> dict[str, Any]:
+    """Every pair as asked directly, then what one look of the sampler says, with and without GPM."""
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    direct: dict[str, Any] = {}
+    for one, a in enumerate(handles):
+        for other, b in enumerate(handles):
+            if one == other:
+                continue
+            for name, ask in (
+                ("read", lambda a=a, b=b: nvml.nvmlDeviceGetP2PStatus(a, b, 0)),
+                ("write", lambda a=a, b=b: nvml.nvmlDeviceGetP2PStatus(a, b, 1)),
+                ("nvlink", lambda a=a, b=b: nvml.nvmlDeviceGetP2PStatus(a, b, 2)),
+                ("ancestor", lambda a=a, b=b: nvml.nvmlDeviceGetTopologyCommonAncestor(a, b)),
+            ):
+                try:
+                    direct[f"{one}-{other} {name}"] = ask()
+                except (nvml.NVMLError, AttributeError) as error:
+                    direct[f"{one}-{other} {name}"] = str(error)
+    return {"direct": direct, "sampler": asyncio.run(sampled(gpm=True)), "without gpm": asyncio.run(sampled(gpm=False))}
+
+
+async def sampled(*, gpm: bool) -> dict[str, Any]:
+    """The first two samples of each GPU: what it says of its peers, of GPM, and which ticks list processes every 2 s."""
+    from sglang_watchdog.model.observation import Observation, Sample
+    from sglang_watchdog.sources.nvml_sampler import NvmlSampler
+
+    got: list[Sample] = []
+
+    async def put(observation: Observation) -> None:
+        if isinstance(observation, Sample):
+            got.append(observation)
+
+    task = asyncio.create_task(NvmlSampler(put, period_s=0.5, process_s=2.0, gpm=gpm).run())
+    while len([each for each in got if each.gpu == 0]) < 9:  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    task.cancel()
+    peers = {each.gpu: {name: value for name, value in each.extra.items() if name.startswith(("p2p", "topology", "bandwidth"))} for each in got[::-1] if each.extra}
+    return {
+        "peers": peers, "sm_active": [each.sm_active for each in got if each.gpu == 0],
+        "lists_processes": [each.processes is not None for each in got if each.gpu == 0],
+    }  # fmt: skip
+
+
 def main() -> None:
     """Run one probe and print JSON."""
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByIndex(int(sys.argv[2]))
     if sys.argv[1] == "traffic":
         print(json.dumps(traffic(handle, float(sys.argv[3]))))
+    elif sys.argv[1] == "pairs":
+        print(json.dumps(pairs()))
     elif sys.argv[1] == "fields":
         print(json.dumps({"identity": identity(handle), "fields": fields(handle)}))
     else:

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sglang_watchdog.model.finding import Roofline
 from sglang_watchdog.model.words import Phase, Severity, State
 from sglang_watchdog.sinks.metrics import BoardCollector, registry
 from sglang_watchdog.sinks.state import Board
@@ -26,6 +27,8 @@ CONTRACT = {
     "server_queue_requests": {"server", "rank"},
     "server_decode_tokens_per_second": {"server", "rank"},
     "server_kv_used_ratio": {"server", "rank"},
+    "server_decode_ceiling_tokens_per_second": {"server", "bound"},
+    "server_decode_ceiling_ratio": {"server", "bound"},
     **{
         f"gpu_{name}": {"gpu"}
         for name in (
@@ -228,3 +231,15 @@ def test_the_process_itself_is_measured(story):
     assert found["process_resident_memory_bytes"] > 1e7
     assert found["process_cpu_seconds_total"] > 0
     assert found["process_open_fds"] > 2
+
+
+def test_what_the_memory_allows_is_told_by_its_two_ends(daemon):
+    known = Roofline(at_s=material.T0, running=64.0, tokens_per_s=880.0, ceiling_low=5200.0, ceiling_high=7600.0, share_low=0.115, share_high=0.17)
+    daemon.tell(material.moved(roofline=known))
+
+    assert value(daemon.board, "server_decode_ceiling_tokens_per_second", server="chat", bound="high") == 7600.0
+    assert value(daemon.board, "server_decode_ceiling_ratio", server="chat", bound="low") == 0.115
+
+    daemon.tell(material.moved(roofline=Roofline(at_s=material.T0, running=64.0, tokens_per_s=880.0, missing=("the arguments",))))
+
+    assert math.isnan(value(daemon.board, "server_decode_ceiling_ratio", server="chat", bound="low"))

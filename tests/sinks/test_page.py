@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from sglang_watchdog.model.finding import Roofline
 from sglang_watchdog.model.words import Phase, Severity, State
 from sglang_watchdog.sinks.state import RankLoad, Reload
 from sglang_watchdog.sinks.web.tokens import TokenScope
@@ -167,6 +168,21 @@ def test_servers_without_dump_or_samples_have_no_invented_numbers(daemon):
     assert "model unknown" in text
     assert "None" not in text
     assert "nan" not in text.lower().split()
+
+
+def test_the_roofline_says_its_share_and_what_is_missing(daemon):
+    known = Roofline(
+        at_s=material.T0, running=64.0, tokens_per_s=880.0, ceiling_low=5200.0, ceiling_high=7600.0, share_low=0.115, share_high=0.17,
+        text="880 tokens/s with 64 running are 12 to 17 %",
+    )  # fmt: skip
+    daemon.tell(material.moved(roofline=known))
+    assert "12% to 17% of 5,200 to 7,600 tok/s" in words(daemon.client().get("/").text)
+
+    daemon.tell(material.moved(roofline=Roofline(at_s=material.T0, running=1.0, tokens_per_s=1.0, missing=("the arguments",), do=("give the log",))))
+
+    text = words(daemon.client().get("/").text)
+    assert "unknown: the arguments" in text
+    assert "Cure: give the log." in text
 
 
 def test_the_page_needs_nothing_from_anywhere(story):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from fake_nvml import FakeNvml
+from sampling import HANGING, QUICK, sampling
 
-from conftest import HANGING, QUICK, sampling
 from sglang_watchdog.model.observation import Watermark
 from sglang_watchdog.model.series import EXTRA_SERIES
 from sglang_watchdog.sources.nvml_child import Stamp, _paced
@@ -96,6 +96,30 @@ async def test_further_readings_are_those_that_are_documented(fake: Fake) -> Non
         samples = await inbox.new_samples(70)
 
     assert {name for each in samples for name in each.extra} == set(EXTRA_SERIES)
+
+
+async def test_each_pair_of_gpus_tells_its_peer_access_and_distance(fake: Fake) -> None:
+    driver = fake(count=3, topology=50)
+    driver.gpu(0, p2p__2__1=3, topology__1=20)
+
+    async with sampling(driver) as (_, inbox):
+        await inbox.new_samples(12)
+
+    told = {gpu: next(sample.extra for sample in inbox.samples(gpu) if "topology_0" in sample.extra or gpu == 0) for gpu in (0, 1, 2)}
+    assert {name: value for name, value in told[0].items() if name.startswith(("p2p", "topology"))} == {
+        "p2p_status_1": 0, "p2p_status_2": 3, "topology_1": 20, "topology_2": 50,
+    }  # fmt: skip
+    assert (told[2]["p2p_status_0"], told[2]["p2p_status_1"], told[1]["topology_0"]) == (3, 0, 20)
+
+
+async def test_a_machine_that_does_not_tell_of_pairs_is_sampled_all_the_same(fake: Fake) -> None:
+    driver = fake(count=2, nvmlDeviceGetP2PStatus__rc=3, nvmlDeviceGetTopologyCommonAncestor__rc=999)
+
+    async with sampling(driver) as (_, inbox):
+        samples = await inbox.new_samples(12)
+
+    assert all(sample.power_w is not None for sample in samples)
+    assert not [name for sample in samples for name in sample.extra if name.startswith(("p2p", "topology"))]
 
 
 # ---- chains: what a driver of another branch lacks -----------------------------------------------------------------
@@ -626,3 +650,25 @@ def test_process_titles_hold_no_command_line(tmp_path: Path) -> None:
     assert names.look_up(11) == (7, "python3")
     assert names.look_up(12) == (7, "odd) name")
     assert names.look_up(13) == (None, None)
+
+
+async def test_a_machine_whose_counters_belong_to_another_profiler_is_sampled_without_them(fake: Fake) -> None:
+    driver = fake(count=1, gpm__2=50)
+
+    async with sampling(driver, gpm=False) as (_, inbox):
+        sample = (await inbox.new_samples(3))[-1]
+
+    assert sample.sm_active is None
+    assert sample.power_w is not None
+
+
+async def test_processes_are_listed_as_often_as_asked(fake: Fake) -> None:
+    """Between two lists the field is absent: not read, not empty."""
+    driver = fake(count=1, procs="1:5")
+
+    async with sampling(driver, period_s=0.05, process_s=0.5) as (_, inbox):
+        samples = await inbox.new_samples(24)
+
+    listed = [sample.at_s for sample in samples if sample.processes is not None]
+    assert 1 <= len(listed) <= len(samples) / 3
+    assert all(after - before >= 0.3 for before, after in pairwise(listed))

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from sglang_watchdog.parse.model_config import model_facts
+from sglang_watchdog.sources.model_files import UnreadableConfig, read_model_config
 from sglang_watchdog.triage.gpu_facts import UnknownGpu, gpu_facts
 from sglang_watchdog.triage.knowledge import Knowledge
-from sglang_watchdog.triage.model_facts import UnreadableConfig, model_facts, read_model_config
 
 QWEN35 = {
     "architectures": ["Qwen3_5MoeForConditionalGeneration"],

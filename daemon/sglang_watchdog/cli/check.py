@@ -24,6 +24,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("logs", nargs="+", metavar="LOG")
     p.add_argument("--telemetry", type=Path, metavar="FILE", help="recording of GPU samples (JSON lines, plain or .gz)")
+    p.add_argument(
+        "--model-config", type=Path, metavar="PATH", help="the model's config.json or its folder: shapes for the memory roofline"
+    )
     p.add_argument("--signatures", type=Path, action="append", default=[], metavar="DIR", help="more signatures, after the built-in ones")
     p.add_argument("--format", choices=FORMATS, default="text")
     p.add_argument("--fail-on", choices=("critical", "warning", "info", "never"), default="critical")
@@ -56,6 +59,7 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
                 until=options.until,
                 launch=_launch(options.command),
                 fail_on=options.fail_on,
+                model_config=options.model_config,
             ),
             version(),
             on_bytes=bar.add,

@@ -106,6 +106,8 @@ class Server(Shape):
     labels: dict[Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")], str] = {}
     command: str | None = Field(default=None, description="Launch command, where no log shows the arguments")
     probe: bool = Field(default=True, description="One GET of /server_info on loopback when the log lacks the arguments")
+    metrics: bool = Field(default=True, description="GET of the server's own /metrics on loopback every 15 s")
+    model_files: bool = Field(default=True, description="Read config.json at a local --model-path, for the memory roofline")
     thresholds: LoadThresholds = LoadThresholds()
 
     @field_validator("url")
@@ -128,7 +130,9 @@ class Telemetry(Shape):
     source: Literal["nvml", "none", "replay"] = "nvml"
     file: str | None = Field(default=None, description="The recording, for source replay")
     interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0
-    process_interval_s: Annotated[float, Field(ge=1, le=600)] = 10.0
+    process_interval_s: Annotated[float, Field(ge=0.1, le=600)] = Field(
+        default=1.0, description="How often processes are listed; more than 1 s makes findings about foreign processes unknown or late"
+    )
     gpm: bool = Field(default=True, description="Read tensor, SM and memory activity where the GPU has it")
     record: str | None = Field(default=None, description="Write every sample to this file (.gz compresses)")
 

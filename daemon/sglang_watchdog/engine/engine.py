@@ -55,7 +55,7 @@ class Engine:
             settings=settings,
             compiled=compile_library(library),
             releases=Releases(library.releases),
-            products=Products(library.models, library.gpus),
+            products=Products(library.models, library.gpus, library.shapes, library.parameter_bytes),
             findings=Findings(settings.severities),
         )
         if settings.gpus:
@@ -193,6 +193,8 @@ class Engine:
         if run is not None and run.load.ready_s is not None and at_s >= run.load.ready_s + _FLAGS_AFTER_S:
             changes += self.flags.judge(run, at_s)
         self.roots.tick_steady(run, at_s)
+        if run is not None and run.yardstick.is_news(at_s):
+            changes.append(RunChanged(at_s, self.state.view(run), run.phase))
         for item in self.state.compiled.windowed:
             if run is None or run.closed:
                 if is_hardware(item.signature) or item.signature.topic.startswith("source."):

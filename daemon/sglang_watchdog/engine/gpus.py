@@ -3,21 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..model.observation import Sample
+from ..model.observation import Json, Sample
+from ..model.readings import THROTTLE_REASONS
 from .series import Series, median
 
 _KEEP_S = 900.0
-THROTTLE = (
-    "GpuIdle",
-    "ApplicationsClocksSetting",
-    "SwPowerCap",
-    "HwSlowdown",
-    "SyncBoost",
-    "SwThermalSlowdown",
-    "HwThermalSlowdown",
-    "HwPowerBrakeSlowdown",
-    "DisplayClockSetting",
-)
 _DIRECT = (
     "power_w",
     "power_limit_w",
@@ -45,6 +35,9 @@ _RATIOS = {
     "mem_clock_ratio": ("mem_clock_mhz", "mem_clock_max_mhz"),
     "mem_used_ratio": ("mem_used_mib", "mem_total_mib"),
 }
+PAIR_FACTS = ("p2p_status", "topology")
+# Distances as `nvidia-smi topo -m` names them (nvml.h, nvmlGpuTopologyLevel_t).
+_TOPOLOGY = {0: "on one board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 # Values that NVML reads rarely stay true until read again: static ones are carried from sample to sample.
 _CARRIED = (
     "uuid",
@@ -70,6 +63,7 @@ class GpuState:
     series: dict[str, Series] = field(default_factory=dict)
     samples: int = 0
     lost_s: float | None = None
+    peers: dict[int, dict[str, int]] = field(default_factory=dict)  # by the other's index: p2p_status, topology
 
     @property
     def key(self) -> str:
@@ -86,6 +80,14 @@ class GpuState:
         self.samples += 1
         for name, value in values_of(sample).items():
             self.add(name, sample.at_s, value)
+        self._note_peers(sample)
+
+    def _note_peers(self, sample: Sample) -> None:
+        """Facts of pairs come among the further readings, `p2p_status_3` and `topology_3`."""
+        for name, value in sample.extra.items():
+            what, _, other = name.rpartition("_")
+            if what in PAIR_FACTS and other.isdigit():
+                self.peers.setdefault(int(other), {})[what] = int(value)
 
     def add(self, name: str, at_s: float, value: float) -> None:
         if name not in self.series:
@@ -111,8 +113,8 @@ def values_of(sample: Sample) -> dict[str, float]:
     if sample.nvlink_tx_kbps is not None and sample.nvlink_rx_kbps is not None:
         out["nvlink_bytes_per_s"] = (sample.nvlink_tx_kbps + sample.nvlink_rx_kbps) * 1024.0  # KiB/s
     if sample.throttle_reasons is not None:
-        out |= {f"throttle.{reason}": float(reason in sample.throttle_reasons) for reason in THROTTLE}
-    out |= {f"extra.{name}": float(value) for name, value in sample.extra.items()}
+        out |= {f"throttle.{reason}": float(reason in sample.throttle_reasons) for reason in THROTTLE_REASONS}
+    out |= {f"extra.{name}": float(value) for name, value in sample.extra.items() if not name.startswith(PAIR_FACTS)}
     return out
 
 
@@ -134,4 +136,22 @@ def medians(gpus: Iterable[GpuState], series: str, from_s: float, to_s: float) -
         values = found.window(from_s, to_s) if found is not None else []
         if values:
             out[gpu.index] = median(values)
+    return out
+
+
+def pairs_of(gpus: Iterable[GpuState]) -> dict[str, Json]:
+    """What is known of the pairs of a group, for gpu.*: those without peer access, and how far apart the farthest sit."""
+    group = sorted(gpus, key=lambda gpu: gpu.index)
+    pairs = [(one.index, other.index, one.peers.get(other.index, {})) for at, one in enumerate(group) for other in group[at + 1 :]]
+    told = [(one, other, pair["p2p_status"]) for one, other, pair in pairs if "p2p_status" in pair]
+    out: dict[str, Json] = {}
+    if told and len(told) == len(pairs):
+        refused = [(one, other) for one, other, status in told if status != 0]
+        out["pairs"], out["pairs_refused"] = len(told), len(refused)
+        shown = ", ".join(f"{one}-{other}" for one, other in refused[:6])
+        out["pairs_refused_text"] = shown + (" …" if len(refused) > 6 else "")
+    levels = [pair["topology"] for _, _, pair in pairs if "topology" in pair]
+    if levels and len(levels) == len(pairs):
+        out["topology_level"] = max(levels)
+        out["topology"] = _TOPOLOGY.get(max(levels), str(max(levels)))
     return out

@@ -159,18 +159,25 @@ class Intake:
                     run.args.setdefault(name[5:], value)
                     run.args_from = run.args_from or probe.origin
                     run.facts.setdefault(name, FactEvidence(name=name, value=value, source=probe.origin))
-            else:
-                run.learn(FactEvidence(name=name, value=value, source=probe.origin))
+            elif name.startswith("load."):
+                if isinstance(value, int | float):
+                    run.load.add(name[5:], probe.at_s, float(value))
+            elif not (name.startswith("model.") and name in run.facts and run.facts[name].source != probe.origin):
+                run.learn(FactEvidence(name=name, value=value, source=probe.origin))  # of the model, the log knows better
             if name == "run.sglang_version" and isinstance(value, str):
                 run.release = Release(min=value, max=value, source="probed")
+        if all(name.startswith("load.") for name in probe.facts):
+            return []  # readings, not facts
         run.version += 1
         changes = self.flags.on_probe(run, probe)
-        return [*changes, RunChanged(probe.at_s, self.state.view(run), run.phase)] if probe.facts else changes
+        return [*changes, RunChanged(probe.at_s, self.state.view(run), run.phase)]
 
     def _on_process(self, seen: ProcessSeen) -> list[Change]:
         run = self.state.run
         if run is None:
             return []
+        if seen.role == "scheduler" and seen.cpu_ratio is not None:
+            run.load.add("process_cpu", seen.at_s, seen.cpu_ratio)
         facts: dict[str, Json] = {}
         state = run.on_process(seen.role, seen.pid, seen.state)
         known = run.facts.get(f"run.{seen.role}_state")

@@ -34,6 +34,7 @@ class _RankLoad:
     queue: int = 0
     tokens_per_s: float = 0.0
     kv_used: float | None = None
+    used_tokens: int | None = None
     at_s: float = 0.0
 
 
@@ -45,6 +46,7 @@ class Steady:
     until_s: float
     running: float
     tokens_per_s: float
+    context_tokens: float | None = None  # KV slots in use, all requests together
 
 
 @dataclass(slots=True)
@@ -130,6 +132,10 @@ class Load:
             if bucket not in self.speeds:
                 self.speeds[bucket] = deque(maxlen=_SPEEDS_KEPT)
             self.speeds[bucket].append(speed)
+        rank.used_tokens = batch.used_tokens
+        held = [r.used_tokens for r in alive if r.used_tokens is not None]
+        if len(held) == len(alive):
+            self.add("used_tokens", at_s, sum(held))
         self.add("decode_graph", at_s, batch.graph)
         self.add("accept_length", at_s, batch.accept_length)
         self.add("accept_rate", at_s, batch.accept_rate)
@@ -233,7 +239,8 @@ class Load:
         if middle <= 0 or near < s.share * len(values):
             return None
         speeds = self.series["decode_tokens_per_s"].window(from_s, at_s)
-        return Steady(from_s, at_s, middle, median(speeds) if speeds else 0.0)
+        held = self.series["used_tokens"].window(from_s, at_s) if "used_tokens" in self.series else []
+        return Steady(from_s, at_s, middle, median(speeds) if speeds else 0.0, median(held) if held else None)
 
     def _since_lines(self, lines: Series, wanted: int, at_s: float) -> float | None:
         """When the last `wanted` lines began, or None if the longest window does not hold so many."""
@@ -263,6 +270,16 @@ class Load:
             second += 1.0
         return values
 
+    def stalls(self, from_s: float, to_s: float) -> tuple[list[tuple[float, float]], float]:
+        """Pauses between batch lines (since when, for how many seconds at least) of a server that else prints several a second, and
+        the most lines of one second. Stamps are whole seconds, so that a pause shorter than one does not show."""
+        lines = self.series.get("batch_lines")
+        points = lines.points(from_s, to_s) if lines is not None else []
+        if not points or median([count for _, count in points]) < 2.0:
+            return [], 0.0
+        pauses = [(earlier, after - earlier - 1.0) for (earlier, _), (after, _) in pairwise(points)]
+        return [(at_s, length) for at_s, length in pauses if length >= 1.0], max(count for _, count in points)
+
     def unanswered(self) -> int | None:
         """Requests admitted and not answered; None where the access log is off, so that nothing can be told."""
         return max(0, self.admitted - self.answered) if self.answered_ever else None
@@ -274,6 +291,8 @@ class Load:
         running, speed = self.series.get("running_requests"), self.series.get("decode_tokens_per_s")
         if steady is not None:
             out |= {"running": steady.running, "tokens_per_s": steady.tokens_per_s, "seconds": steady.until_s - steady.from_s}
+            stalls, most = self.stalls(steady.from_s, at_s)
+            out |= {"stalls": float(len(stalls)), "stalls_text": _stalls_text(stalls, most)}
         elif running is not None and speed is not None:
             out |= {
                 "running": running.newest[1] if running.newest else None,
@@ -302,3 +321,18 @@ class Load:
             if prefilled + generated > 0:
                 out["prefill_share"] = prefilled / (prefilled + generated)
         return out
+
+
+def _stalls_text(stalls: list[tuple[float, float]], most: float) -> str:
+    if not stalls:
+        return "no pause of a second shows between the batch lines"
+    lengths = [length for _, length in stalls]
+    length = f"{min(lengths):.0f}" if min(lengths) == max(lengths) else f"{min(lengths):.0f} to {max(lengths):.0f}"
+    moments = ", ".join(_clock(at_s) for at_s, _ in stalls[:6]) + (" …" if len(stalls) > 6 else "")
+    many = "a stall" if len(stalls) == 1 else f"{len(stalls)} stalls"
+    return f"{many} of {length} s or more without a batch line, after {moments} UTC, where other seconds hold up to {most:.0f} lines"
+
+
+def _clock(at_s: float) -> str:
+    second = int(at_s) % 86_400
+    return f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"

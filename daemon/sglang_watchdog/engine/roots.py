@@ -7,7 +7,7 @@ from ..model.observation import Json
 from ..model.signature import Signature
 from .compiled import CompiledSignature
 from .conditions import Context
-from .gpus import GpuState
+from .gpus import GpuState, pairs_of
 from .load import Steady
 from .runs import RunState
 from .state import EngineState
@@ -95,6 +95,7 @@ class Roots:
         gpus = self.state.server_gpus() if run is not None else list(self.state.gpus.values())
         if gpus:
             out["count"] = len(gpus)
+            out |= pairs_of(gpus)
             name = next((gpu.name for gpu in gpus if gpu.name), None)
             if name is not None:
                 out["name"] = name
@@ -124,11 +125,16 @@ class Roots:
         """Fill load and its steady window for one second."""
         self._steady_at = at_s
         self._steady = run.load.steady(at_s) if run is not None and not run.closed else None
+        if run is not None and self._steady is not None:
+            run.yardstick.judge(self.state.known_of(run), self._steady)
         self._load_root = self.root_of_load(run, at_s)
 
     def root_of_load(self, run: RunState | None, at_s: float) -> dict[str, Json]:
-        """load.*"""
-        return run.load.root(at_s) if run is not None else {}
+        """load.*, under steady load with the ceiling and the run's own best."""
+        if run is None:
+            return {}
+        steady = self._steady if self._steady_at == at_s else None
+        return run.load.root(at_s) | (run.yardstick.root(steady) if steady is not None else {})
 
     def scene(self, item: CompiledSignature, run: RunState | None, at_s: float, gpus: Sequence[GpuState]) -> Scene:
         """What a window function may look at."""

@@ -13,6 +13,7 @@ from ..model.flags import FlagQuestion, FlagTable, Launch
 from ..model.observation import Dump, Gap, Hit, Json, Position
 from ..model.words import Phase
 from .load import Load
+from .yardstick import Yardstick
 
 # During the start the run is where its least advanced rank is, so that a straggler shows.
 START_ORDER: Final = (Phase.UNKNOWN, Phase.STARTING, Phase.LOADING, Phase.CAPTURING, Phase.READY)
@@ -80,6 +81,7 @@ class RunState:
     last_line_s: float | None = None
     nodes: set[str] = field(default_factory=set)
     processes: dict[tuple[str, int], str] = field(default_factory=dict)  # (role, pid): state as last seen
+    yardstick: Yardstick = field(default_factory=Yardstick)
     version: int = 0  # rises with every fact, so that contexts are rebuilt only then
 
     # --- what is known --------------------------------------------------------------------------------------------
@@ -226,6 +228,7 @@ class RunState:
             model=self.model_name(),
             sources=tuple(self.sources),
             flags=self.flag_table,
+            roofline=self.yardstick.view(),
         )
 
     def model_name(self) -> str:

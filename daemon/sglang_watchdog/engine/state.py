@@ -13,6 +13,7 @@ from .lifecycle import Findings, Key
 from .placement import Placement, PlacementTracker
 from .products import Products
 from .releases import Releases
+from .roofline_inputs import Known
 from .runs import RunState
 from .series import Series
 from .settings import EngineSettings
@@ -49,7 +50,7 @@ class EngineState:
         """Judge by `library` from now on."""
         self.compiled = compile_library(library)
         self.releases = Releases(library.releases)
-        self.products = Products(library.models, library.gpus)
+        self.products = Products(library.models, library.gpus, library.shapes, library.parameter_bytes)
 
     @property
     def run(self) -> RunState | None:
@@ -86,6 +87,15 @@ class EngineState:
         """The GPUs of the newest run's server."""
         wanted = set(self.placing.current().gpus)
         return [gpu for index, gpu in sorted(self.gpus.items()) if index in wanted]
+
+    def known_of(self, run: RunState) -> Known:
+        """What a ceiling's inputs may be taken from; where placement is not known, all GPUs if they are of one product."""
+        gpus = self.server_gpus()
+        if not gpus and len({gpu.name for gpu in self.gpus.values()}) == 1:
+            gpus = list(self.gpus.values())
+        return Known(
+            facts=run.facts, args=run.args, args_source=run.args_from, model_name=run.model_name(), gpus=gpus, products=self.products
+        )  # fmt: skip
 
     def note_fault(self, signature: Signature, verdict: Verdict) -> None:
         """Count a condition that failed."""

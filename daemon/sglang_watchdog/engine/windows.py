@@ -84,7 +84,7 @@ def judge(item: CompiledSignature, scene: Scene, context: Context, peers: Sequen
         if window.steady and scene.steady is not None:
             start = min(start, scene.steady.from_s)
     context.put("w", dict(w))
-    return Judged(_decide(item, context, w), w, start, tuple(gpu.index for gpu in scene.gpus) if item.uses_gpus else ())
+    return Judged(_decide(item, context, w, scene.load_root), w, start, tuple(gpu.index for gpu in scene.gpus) if item.uses_gpus else ())
 
 
 def _gate(signature: Signature, item: CompiledSignature, scene: Scene) -> Verdict | None:
@@ -108,7 +108,7 @@ def _has_load(scene: Scene) -> bool:
     return isinstance(age, float) and age <= 15.0 and isinstance(running, float) and running >= 1.0
 
 
-def _decide(item: CompiledSignature, context: Context, w: Mapping[str, float]) -> Verdict:
+def _decide(item: CompiledSignature, context: Context, w: Mapping[str, float], load_root: Mapping[str, Json]) -> Verdict:
     undecided: Verdict | None = None
     for condition in item.when:
         outcome = condition.evaluate(context)
@@ -118,6 +118,8 @@ def _decide(item: CompiledSignature, context: Context, w: Mapping[str, float]) -
         if isinstance(outcome, Unknown) and undecided is None:
             what = "too few samples or lines" if outcome.path.startswith("w.") else "it is not known"
             cure = next((text for name, text in _CURES.items() if outcome.path.startswith(name)), "")
+            if outcome.path.startswith("load.ceiling"):
+                cure = str(load_root.get("ceiling_do", ""))
             undecided = Verdict(Answer.UNKNOWN, f"{outcome.path}: {what}", cure, outcome.path)
         if isinstance(outcome, Fault):
             undecided = Verdict(

@@ -15,6 +15,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "model.is_moe": "bool", "model.is_mla": "bool", "model.architecture": "str", "model.name": "str",
     "model.num_experts": "int", "model.top_k": "int", "model.quantization": "str",
     "gpu.name": "str", "gpu.architecture_sm": "int", "gpu.count": "int", "gpu.memory_gib": "float",
+    "gpu.pairs": "int", "gpu.pairs_refused": "int", "gpu.pairs_refused_text": "str", "gpu.topology_level": "int", "gpu.topology": "str",
     "gpu.power_limit_w": "float", "gpu.bandwidth_gbps": "float",
     "run.phase": "str", "run.has_dump": "bool", "run.log_level": "str", "run.custom_logging": "bool",
     "run.graph_max_bs": "int", "run.age_s": "float", "run.node_rank": "int", "run.weights_gib": "float",
@@ -29,6 +30,9 @@ KNOWN: Final[Mapping[str, str]] = {
     "load.ready": "bool", "load.steady": "bool", "load.running": "float", "load.tokens_per_s": "float",
     "load.queue": "float", "load.unanswered": "float", "load.last_batch_age_s": "float",
     "load.batch_interval_s": "float",
+    "load.stalls": "float", "load.stalls_text": "str",
+    "load.ceiling_low": "float", "load.ceiling_high": "float", "load.ceiling_share_low": "float", "load.ceiling_share_high": "float",
+    "load.ceiling_text": "str", "load.ceiling_do": "str", "load.own_best": "float", "load.own_best_share": "float",
     "load.prefill_share": "float", "load.seconds": "float", "load.last_batch_was_prefill": "bool",
 }  # fmt: skip
 # What the engine derives from newer dumps, so that conditions can read one name for all releases.

@@ -58,6 +58,8 @@ class _Reading:
 
     topics: dict[str, Severity] = field(default_factory=dict)
     models: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    shapes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    parameter_bytes: dict[str, tuple[float, float]] = field(default_factory=dict)
     gpus: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     milestones: list[Milestone] = field(default_factory=list)
     milestone_patterns: dict[str, Pattern] = field(default_factory=dict)
@@ -109,6 +111,8 @@ def _library(reading: _Reading, disabled: frozenset[str], drafts: bool) -> Libra
         releases=reading.releases,
         release_fields=reading.release_fields,
         models=reading.models,
+        shapes=reading.shapes,
+        parameter_bytes=reading.parameter_bytes,
         gpus=reading.gpus,
     )
 
@@ -131,7 +135,10 @@ def _read_tables(folder: Path, reading: _Reading) -> None:
     for name, text in topics.topics.items() if topics else ():
         reading.topics[name] = Severity(text[1 : text.index("]")])
     models, _, third = read_table(folder, "models.yaml", ModelsFile)
-    reading.models.update(models.models if models else {})
+    if models is not None:
+        reading.models.update(models.models)
+        reading.shapes.update(models.shapes)
+        reading.parameter_bytes.update(models.parameter_bytes)
     gpus, _, fourth = read_table(folder, "gpus.yaml", GpusFile)
     for gpu in gpus.gpus if gpus else ():
         reading.gpus[gpu.name] = gpu.model_dump(exclude_none=True, exclude={"name", "about"})

@@ -230,6 +230,12 @@ class ModelsFile(Shape):
     """Facts that follow from a model's architecture name: is_moe, is_mla, num_experts …"""
 
     models: dict[str, dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")], Scalar]]
+    shapes: dict[str, dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")], Scalar]] = Field(
+        default={}, description="Facts of the config.json of published models, by a regular expression over the model's name"
+    )
+    parameter_bytes: dict[str, tuple[float, float]] = Field(
+        default={}, description="Bytes that one weight takes in device memory, scales included, by quantisation: least and most"
+    )
 
 
 class GpuBody(Shape):
@@ -240,6 +246,7 @@ class GpuBody(Shape):
     architecture_sm: int
     memory_gib: float | None = None
     bandwidth_gbps: float | None = Field(default=None, description="Device memory, GB/s")
+    bandwidth_low_gbps: float | None = Field(default=None, description="Where several products bear the name: the slowest")
     power_limit_w: float | None = Field(default=None, description="Default board power limit")
     pcie_gen: int | None = None
     pcie_width: int | None = None

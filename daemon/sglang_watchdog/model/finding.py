@@ -109,6 +109,55 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineInput:
+    """One number that a ceiling rests on, as a range in `unit`, with where it is from."""
+
+    name: str
+    low: float
+    high: float
+    unit: str
+    source: str  # a log's name and line, "/server_info", "config.json", "NVML", "signatures/models.yaml" …
+    is_assumed: bool = False  # not read of this server: a default, or a bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnBest:
+    """The best that this run reached with so many requests and so long contexts."""
+
+    running_from: int
+    running_to: int
+    context_from: int  # tokens for each request
+    context_to: int
+    tokens_per_s: float  # 90th percentile of the medians of its windows
+    windows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """What the memory allows decode under the load of the newest steady window, and what was reached of it.
+
+    A bound that the inputs do not give is None; then `missing` says what is not known and `do` how to cure it.
+    """
+
+    at_s: float
+    running: float
+    tokens_per_s: float
+    ceiling_low: float | None = None  # tokens/s
+    ceiling_high: float | None = None
+    share_low: float | None = None  # tokens_per_s over ceiling_high
+    share_high: float | None = None
+    step_bytes_low: float | None = None  # read by one GPU in one step
+    step_bytes_high: float | None = None
+    precision: float | None = None  # what the formula leaves out, as a share of the ceiling beside its range
+    inputs: tuple[RooflineInput, ...] = ()
+    missing: tuple[str, ...] = ()
+    do: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    own_best: tuple[OwnBest, ...] = ()
+    text: str = ""  # one sentence with all of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One life of a server."""
 
@@ -128,6 +177,7 @@ class Run:
     model: str = ""
     sources: tuple[str, ...] = ()
     flags: "FlagTable | None" = None  # None: not judged yet
+    roofline: Roofline | None = None  # None: never under steady load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

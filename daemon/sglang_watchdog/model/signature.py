@@ -127,4 +127,6 @@ class Library:
     releases: tuple[str, ...] = ()  # the releases whose sources were read, oldest first
     release_fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # dump field -> first, last release
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # architecture -> model.* facts (is_moe, is_mla …)
+    shapes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # regex over a model's name -> model.* facts of its config
+    parameter_bytes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # quantisation -> bytes of one weight
     gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # product -> match (texts), architecture_sm, …

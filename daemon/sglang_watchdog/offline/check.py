@@ -11,11 +11,12 @@ from ..engine.settings import EngineSettings, FlagJudge
 from ..library.load import Loaded, load
 from ..model.finding import Coverage, Finding, Run
 from ..model.flags import Launch
-from ..model.observation import GpuEvent, Sample
+from ..model.observation import GpuEvent, Probe, Sample
 from ..model.signature import Library
 from ..model.words import Severity
 from ..parse.zone import UnknownZone, Zone
 from ..sinks import encode
+from ..sources.model_files import probe_model
 from ..sources.telemetry_recording import Recording, TelemetryObservation
 from .inputs import Input, open_inputs
 from .pipeline import SourceReport, judge
@@ -42,6 +43,7 @@ class Request:
     until: str | None = None
     fail_on: str = "critical"
     launch: Launch | None = None  # of the newest run
+    model_config: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ def run_check(
     """Read and judge; `flags` makes the judge of flags, which is triage's.
 
     Raises:
-        UsageError: a zone, a time or the recording cannot be understood.
+        UsageError: a zone, a time, the model's config.json or the recording cannot be understood.
     """
     began = time.monotonic()
     inputs, messages = open_inputs(request.logs)
@@ -106,8 +108,9 @@ def run_check(
         flag_judge=flags(loaded.library) if flags is not None else None, awaits_launch=request.launch is not None, launch=request.launch
     )
     judged = judge(
-        inputs, loaded.library, zone=zone, samples=samples, settings=settings, until_s=_until(request, inputs, zone), on_bytes=on_bytes
-    )
+        inputs, loaded.library, zone=zone, samples=samples, settings=settings, until_s=_until(request, inputs, zone), on_bytes=on_bytes,
+        model=_model(request.model_config),
+    )  # fmt: skip
     torn = [source.fault for source in judged.sources if source.fault]
     messages += torn
     messages += [f"signature {name}: {count} faults while judging" for name, count in sorted(judged.engine.faults.items())]
@@ -146,6 +149,15 @@ def _exit_code(request: Request, loaded: Loaded, findings: tuple[Finding, ...], 
         if any(finding.severity.rank >= least for finding in findings):
             return FOUND
     return 0 if readable else NOTHING_READ
+
+
+def _model(path: Path | None) -> Probe | None:
+    if path is None:
+        return None
+    probe = probe_model("model", path, 0.0)
+    if probe.error is not None:
+        raise UsageError(f"--model-config {probe.error}")
+    return probe
 
 
 def _samples(path: Path | None, messages: list[str]) -> list[TelemetryObservation] | None:

@@ -5,12 +5,12 @@ The daemon feeds the same scanner and the same engine; what differs is only wher
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..engine.engine import Engine
 from ..engine.settings import EngineSettings
 from ..model.finding import Change
-from ..model.observation import Gap, Observation, Opened, Tally
+from ..model.observation import Gap, Observation, Opened, Probe, Tally
 from ..model.signature import Library
 from ..parse.zone import Zone
 from ..scan.patterns import PatternSet, compile_patterns
@@ -56,9 +56,10 @@ def judge(
     until_s: float | None = None,
     on_bytes: Callable[[int], None] | None = None,
     patterns: PatternSet | None = None,
+    model: Probe | None = None,
 ) -> Judged:
     """Feed all inputs and samples as one server and judge them to the newest stamp (or `until_s`). `patterns` are the library's, where
-    they are compiled already."""
+    they are compiled already; `model` is told to each run."""
     compiled = patterns if patterns is not None else compile_patterns(library)
     engine = Engine(library, server=server, settings=settings)
     reports = [SourceReport(one.name) for one in inputs]
@@ -72,8 +73,12 @@ def judge(
     for report in reports:
         engine.announce(report.name)
     changes: list[Change] = []
-    for _, _, source, observation in heapq.merge(*streams, key=lambda item: (item[0], item[1])):
+    told: str | None = None
+    for at_s, _, source, observation in heapq.merge(*streams, key=lambda item: (item[0], item[1])):
         changes += engine.withdraw(source) if observation is None else engine.feed(observation)
+        if model is not None and engine.run is not None and engine.run.id != told:
+            told = engine.run.id
+            changes += engine.feed(replace(model, at_s=max(at_s, 0.0))) + engine.withdraw(model.source)
     changes += engine.finish(until_s)
     return Judged(engine, changes, reports)
 

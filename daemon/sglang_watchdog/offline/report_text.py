@@ -62,6 +62,10 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
         facts.append(f"GPUs {', '.join(map(str, sorted(run.gpus)))} ({run.placement_source})")
     if facts:
         yield "  " + "; ".join(facts)
+    if run.roofline is not None:
+        yield from _wrapped(f"Roofline: {run.roofline.text}.", "  ")
+        if run.roofline.do:
+            yield from _wrapped(f"To know it better: {'; '.join(run.roofline.do)}.", "  ")
     yield from _findings([finding for finding in findings if finding.run == run.id], colour)
 
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,10 +34,13 @@ from ..sinks.web.tokens import TokenStore
 from ..sources.block import Block
 from ..sources.hints import Hints
 from ..sources.machine import machine_zone
+from ..sources.model_files import ModelFiles
+from ..sources.process import ProcessSource
+from ..sources.server_metrics import ServerMetrics
 from ..sources.telemetry_writer import RecordingWriter
 from . import logging
 from .clock import ClockSteps, LogClock, WallClock
-from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, process_feed, untold
+from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, metrics_feed, model_feed, process_feed, untold
 from .plan import Plan, ServerPlan
 from .pulse import Pulse
 from .reload import Configured, Fresh, ReloadRefused, read
@@ -155,7 +159,13 @@ class Daemon:
             ]
             if self.plan.clock == "wall":
                 is_only = len(self.plan.servers) == 1
-                tasks += [asyncio.create_task(self._watch_processes(one, is_only=is_only), name="processes") for one in self.plan.servers]
+                for one in self.plan.servers:
+                    processes = process_feed(one, is_only=is_only)
+                    tasks.append(asyncio.create_task(self._watch_processes(one, processes), name="processes"))
+                    if one.metrics:
+                        tasks.append(asyncio.create_task(self._ask(one, metrics_feed(one, processes)), name="server metrics"))
+                    if one.model_files:
+                        tasks.append(asyncio.create_task(self._ask(one, model_feed(one, partial(self._model_path, one.name))), name="model"))
             tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
                 tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
@@ -286,9 +296,29 @@ class Daemon:
 
         await self._keep_up(f"source {feed.name}", once, lambda: feed.source.turned_s, lambda why: self._inbox_gap(feed.name, feed.server, why))
 
-    async def _watch_processes(self, server: ServerPlan, *, is_only: bool) -> None:
+    async def _ask(self, server: ServerPlan, source: ServerMetrics | ModelFiles) -> None:
+        """What a server or its model's folder tells beside the log; an answer that does not come costs nobody anything."""
+
+        said: str | None = None
+
+        async def once() -> None:
+            nonlocal said
+            async for probe in source.events():
+                if probe.error is not None and probe.error != said:
+                    log.info("no answer", part="probe", source=source.name, origin=probe.origin, because=probe.error)
+                said = probe.error
+                await self._inbox.put(Item(server.name, source.name, probe))
+
+        await supervised(source.name, once, lambda _: None)
+
+    def _model_path(self, server: str) -> str | None:
+        """--model-path of the server's current run."""
+        run = self.watches[server].engine.run
+        path = run.args.get("model_path") if run is not None else None
+        return path if isinstance(path, str) else None
+
+    async def _watch_processes(self, server: ServerPlan, source: ProcessSource) -> None:
         """A killed server prints nothing: its processes tell."""
-        source = process_feed(server, is_only=is_only)
 
         async def once() -> None:
             async for event in source.events():

@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 from ..model.observation import COMMAND_LINE, Observation, Probe
 from ..sources.globs import GlobSource
 from ..sources.hints import Hints
+from ..sources.model_files import ModelFiles
 from ..sources.nvml_sampler import NvmlSampler
 from ..sources.nvml_status import advice
 from ..sources.places import ByteSource, open_place
 from ..sources.process import Launcher, ProcessSource, ProcessTable
+from ..sources.server_metrics import ServerMetrics
 from ..sources.status import NOT_STARTED
 from ..sources.telemetry_replay import TelemetryReplay
 from .plan import Plan, ServerPlan
@@ -86,11 +88,30 @@ def process_feed(server: ServerPlan, *, is_only: bool) -> ProcessSource:
     return ProcessSource(name, ProcessTable(source=name, selects=selects), asks=lambda: server.probe)
 
 
+def metrics_feed(server: ServerPlan, processes: ProcessSource) -> ServerMetrics:
+    """The server's own metrics: at its configured address if that is on this machine, else where its launcher listens."""
+
+    def address() -> tuple[str, int] | None:
+        if server.url is not None:
+            parts = urlsplit(server.url)
+            host = {"localhost": "127.0.0.1", None: ""}.get(parts.hostname, parts.hostname or "")
+            return (host, parts.port) if parts.port is not None and (host == "::1" or host.startswith("127.")) else None
+        port = processes.open_port
+        return ("127.0.0.1", port) if port is not None else None
+
+    return ServerMetrics(f"{server.name}/metrics", address)
+
+
+def model_feed(server: ServerPlan, path: Callable[[], str | None]) -> ModelFiles:
+    """The shape of the model that the server's current run names."""
+    return ModelFiles(f"{server.name}/model", path)
+
+
 def gpu_feed(plan: Plan) -> GpuFeed | None:
     """The feed that `--telemetry` names, or None."""
     if plan.telemetry.startswith("replay:"):
         return _ReplayFeed(Path(plan.telemetry.removeprefix("replay:")))
-    return _NvmlFeed(plan.sample_s) if plan.telemetry == "nvml" else None
+    return _NvmlFeed(plan) if plan.telemetry == "nvml" else None
 
 
 class _NvmlFeed:
@@ -98,8 +119,8 @@ class _NvmlFeed:
 
     kind = "nvml"
 
-    def __init__(self, period_s: float) -> None:
-        self._period_s = period_s
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._made_s = time.monotonic()
         self.sampler: NvmlSampler | None = None
 
@@ -122,7 +143,7 @@ class _NvmlFeed:
         return self.sampler.turned_s if self.sampler is not None else self._made_s
 
     async def run(self, put: Put) -> None:
-        self.sampler = NvmlSampler(put, period_s=self._period_s)
+        self.sampler = NvmlSampler(put, period_s=self._plan.sample_s, process_s=self._plan.process_s, gpm=self._plan.gpm)
         await self.sampler.run()
 
 

@@ -31,6 +31,8 @@ class ServerPlan:
     url: str | None = None  # for /server_info
     pid: int | None = None  # launcher, where discovery found one
     probe: bool = True
+    metrics: bool = True
+    model_files: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     engine: EngineSettings = field(default_factory=EngineSettings)
 
@@ -51,6 +53,8 @@ class Plan:
     servers: tuple[ServerPlan, ...]
     telemetry: str = "none"  # nvml, none, replay:FILE
     sample_s: float = 1.0
+    process_s: float = 10.0
+    gpm: bool = True
     host: str = "127.0.0.1"
     port: int = 17853
     port_may_move: bool = False  # make run: the next free port, printed

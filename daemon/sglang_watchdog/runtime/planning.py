@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..config.secrets import NoSecret, secret_path, token_hash
@@ -39,6 +40,8 @@ def plan_of(settings: Settings, *, port_may_move: bool = False, servers: tuple[S
         servers=_distinct(configured or servers),
         telemetry=f"replay:{telemetry.file}" if telemetry.source == "replay" else telemetry.source,
         sample_s=telemetry.interval_s,
+        process_s=telemetry.process_interval_s,
+        gpm=telemetry.gpm,
         host=host,
         port=port,
         port_may_move=port_may_move,
@@ -105,12 +108,8 @@ def _distinct(servers: tuple[ServerPlan, ...]) -> tuple[ServerPlan, ...]:
     if len(servers) < 2:
         return servers
     return tuple(
-        ServerPlan(
-            name=one.name, logs=log_plans(one.name, [log.where for log in one.logs], alone=False), zone=one.zone, url=one.url,
-            pid=one.pid, probe=one.probe, labels=one.labels, engine=one.engine,
-        )
-        for one in servers
-    )  # fmt: skip
+        replace(one, logs=log_plans(one.name, [log.where for log in one.logs], alone=False)) for one in servers
+    )
 
 
 def _server(one: Server) -> ServerPlan:
@@ -121,6 +120,8 @@ def _server(one: Server) -> ServerPlan:
         zone=Zone.named(one.timezone) if one.timezone else None,
         url=one.url,
         probe=one.probe,
+        metrics=one.metrics,
+        model_files=one.model_files,
         labels=dict(one.labels),
         engine=EngineSettings(
             load=_load(one.thresholds), gpus=gpus, expected_power_limit_w=one.expected_power_limit_w, idle_after_s=one.thresholds.idle_after_s

@@ -171,7 +171,8 @@ class ServerWatch:
             if isinstance(observation, Probe):
                 if "run.launcher_pid" in observation.facts:
                     self._told.clear()  # another launcher: what the last one told is over
-                self._told[observation.origin] = observation
+                if not all(name.startswith("load.") for name in observation.facts):  # readings hold for their moment only
+                    self._told[observation.origin] = observation
             return self._feed_rare(observation)
         at_s = getattr(observation, "at_s", None)
         if isinstance(observation, Sample) and not self._samples_come:

@@ -19,11 +19,13 @@ from ..model.finding import (
     Finding,
     LineEvidence,
     Release,
+    Roofline,
     Run,
     SamplesEvidence,
 )
 from ..model.flags import DecisionRow, FlagRow, FlagTable
 from ..model.observation import Gap, Json, Sample
+from ..model.readings import SAMPLE_FIELDS
 from ..model.signature import Signature
 
 Document: TypeAlias = dict[str, Any]
@@ -159,7 +161,44 @@ def run(item: Run) -> Document:
             "source": item.placement_source,
         },
         "sources": list(item.sources),
+        "roofline": None if item.roofline is None else roofline(item.roofline),
     }
+
+
+def roofline(item: Roofline) -> Document:
+    """The ceiling of decode with its inputs, and the run's own bests. Numbers to four digits: they are no better known."""
+    return {
+        "at": time(item.at_s),
+        "running": rounded(item.running),
+        "tokens_per_s": rounded(item.tokens_per_s),
+        "ceiling_tokens_per_s": {"low": rounded(item.ceiling_low), "high": rounded(item.ceiling_high)},
+        "share": {"low": rounded(item.share_low), "high": rounded(item.share_high)},
+        "step_bytes": {"low": rounded(item.step_bytes_low), "high": rounded(item.step_bytes_high)},
+        "precision": item.precision,
+        "inputs": [
+            {
+                "name": each.name, "low": rounded(each.low), "high": rounded(each.high), "unit": each.unit, "source": each.source,
+                "assumed": each.is_assumed,
+            }
+            for each in item.inputs
+        ],
+        "missing": list(item.missing),
+        "do": list(item.do),
+        "assumptions": list(item.assumptions),
+        "own_best": [
+            {
+                "running": [each.running_from, each.running_to], "context": [each.context_from, each.context_to],
+                "tokens_per_s": rounded(each.tokens_per_s), "windows": each.windows,
+            }
+            for each in item.own_best
+        ],
+        "text": item.text,
+    }  # fmt: skip
+
+
+def rounded(item: float | None) -> float | None:
+    """Four significant digits; None where it is not known or no number."""
+    return None if item is None or not math.isfinite(item) else float(f"{item:.4g}")
 
 
 def facts(item: Run) -> list[Document]:
@@ -252,48 +291,11 @@ def source(name: str, *, format: str, lines: int, bytes: int, sglang_lines: int,
     }
 
 
-_SAMPLE_FIELDS: Final = (
-    "uuid",
-    "name",
-    "error",
-    "power_w",
-    "power_instant_w",
-    "power_limit_w",
-    "power_limit_default_w",
-    "energy_j",
-    "sm_util",
-    "mem_util",
-    "pcie_tx_kbps",
-    "pcie_rx_kbps",
-    "pcie_gen",
-    "pcie_gen_max",
-    "pcie_width",
-    "pcie_width_max",
-    "pcie_replay",
-    "sm_clock_mhz",
-    "sm_clock_max_mhz",
-    "mem_clock_mhz",
-    "mem_clock_max_mhz",
-    "temp_c",
-    "pstate",
-    "mem_used_mib",
-    "mem_total_mib",
-    "sm_active",
-    "sm_occupancy",
-    "tensor_active",
-    "dram_active",
-    "nvlink_tx_kbps",
-    "nvlink_rx_kbps",
-    "ecc_uncorrected",
-    "xid",
-)
-
-
 def sample(item: Sample) -> Document:
     """One reading with the names and units of the telemetry recording; what was not read is null, never 0. Processes of
     the machine are left out: their names are nobody's business on a page."""
     document: Document = {"at": time(item.at_s), "gpu": item.gpu}
-    for name in _SAMPLE_FIELDS:
+    for name in SAMPLE_FIELDS:
         reading = getattr(item, name)
         document[name] = number(reading) if isinstance(reading, float) else reading
     document["throttle_reasons"] = None if item.throttle_reasons is None else list(item.throttle_reasons)

@@ -18,23 +18,12 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ..model.finding import Release, Run
+from ..model.readings import THROTTLE_REASONS
 from ..model.words import Answer, Phase, Severity, State
 from .state import Board, ChannelHealth, Gpu, RankLoad, View
 
 PREFIX: Final = "sglang_watchdog_"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-# NVML's names as in the telemetry recording.
-THROTTLE_REASONS: Final = (
-    "GpuIdle",
-    "ApplicationsClocksSetting",
-    "SwPowerCap",
-    "HwSlowdown",
-    "SyncBoost",
-    "SwThermalSlowdown",
-    "HwThermalSlowdown",
-    "HwPowerBrakeSlowdown",
-    "DisplayClockSetting",
-)
 _MIB: Final = 1024.0 * 1024.0
 _KB: Final = 1000.0  # NVML's PCIe throughput is in KB/s
 NAN: Final = math.nan
@@ -146,6 +135,7 @@ class BoardCollector(Collector):
         yield from _verdicts(view, self._signature_verdicts)
         yield from _servers(view)
         yield from _load(view)
+        yield from _roofline(view)
         yield from _gpus(view.gpus)
         yield from _sources(view)
         yield from _own(view, self._revision, self._health())
@@ -245,6 +235,32 @@ def _servers(view: View) -> Iterator[Family]:
         "How long the current run took from its start to ready.",
         ("server",),
         (((server,), run.timings_s.get("ready") if run else None) for server, run in runs()),
+    )
+
+
+def _roofline(view: View) -> Iterator[Family]:
+    """Of the newest steady load; NaN until there was one and its inputs are known, and after the end."""
+    running = {server: run for server, run in view.runs.items() if run.phase not in (Phase.STOPPED, Phase.CRASHED)}
+    known = [(server, running[server].roofline if server in running else None) for server in view.servers]
+    yield gauge(
+        "server_decode_ceiling_tokens_per_second",
+        "Output tokens a second that the GPUs' memory allows under the newest steady load: least and most.",
+        ("server", "bound"),
+        [
+            ((server, bound), getattr(roofline, f"ceiling_{bound}") if roofline is not None else None)
+            for server, roofline in known
+            for bound in ("low", "high")
+        ],
+    )
+    yield gauge(
+        "server_decode_ceiling_ratio",
+        "Decode rate over that ceiling, 0 to 1: low against the most, high against the least.",
+        ("server", "bound"),
+        [
+            ((server, bound), getattr(roofline, f"share_{bound}") if roofline is not None else None)
+            for server, roofline in known
+            for bound in ("low", "high")
+        ],
     )
 
 

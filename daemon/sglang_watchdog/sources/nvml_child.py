@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .nvml_calls import PAGE_BYTES, Calls, Trouble, trouble
+from .nvml_pairs import read_pairs
 from .nvml_processes import ProcessNames
 from .nvml_quantities import FAST, RARE, RARE_FIELDS, SLOW, SLOW_FIELDS, DriverGone, GpuLost, GpuReader, Nvml, Reading, StaleHandle
 
@@ -60,6 +61,7 @@ class Gpu:
     uuid: str | None = None
     name: str | None = None
     energy_j: float | None = None
+    listed_s: float = float("-inf")  # when its processes were
     mig: int | None = None
     instances: list[str] = field(default_factory=list)
 
@@ -67,8 +69,11 @@ class Gpu:
 class Sampler:
     """All GPUs of this node, tick by tick. Not for use by more than one thread, events apart."""
 
-    def __init__(self, nvml: Nvml, calls: Calls, emit: Emit, *, skip: dict[int, tuple[str, float]], gpm: bool = True) -> None:
-        """`skip`: GPU index to (why, seconds): GPUs in whose calls an earlier process hung. `gpm` False: leave it alone."""
+    def __init__(self, nvml: Nvml, calls: Calls, emit: Emit, *, skip: dict[int, tuple[str, float]], gpm: bool = True, process_s: float = 0.0) -> None:
+        """`skip`: GPU index to (why, seconds): GPUs in whose calls an earlier process hung. `gpm` False: leave it alone.
+
+        `process_s`: processes are listed this often, 0: at every tick.
+        """
         self._nvml = nvml
         self._calls = calls
         self._emit = emit
@@ -78,6 +83,7 @@ class Sampler:
         self._gpus: list[Gpu] = []
         self._skip = skip
         self._gpm = gpm
+        self._process_s = process_s
 
     def start(self) -> None:
         """Open NVML and all GPUs, and say hello.
@@ -101,7 +107,14 @@ class Sampler:
                 gpu.bench = Bench(why, now_s + for_s)
             else:
                 self._open(gpu)
+        for gpu in self._gpus:
+            self._read_pairs(gpu)
         self._say_hello()
+
+    def _read_pairs(self, gpu: Gpu) -> None:
+        if gpu.reader is not None:
+            others = [other.reader for other in self._gpus if other.reader is not None and other is not gpu]
+            read_pairs(self._nvml, self._calls, gpu.reader, [other for other in others if f"p2p_status_{other.index}" not in gpu.reader.facts])
 
     def _open(self, gpu: Gpu) -> None:
         """Look a GPU up and read what does not change; a failure benches it."""
@@ -165,6 +178,7 @@ class Sampler:
         for gpu in self._gpus:
             if gpu.bench is not None and time.monotonic() >= gpu.bench.retry_at_s:
                 self._open(gpu)
+                self._read_pairs(gpu)
         for gpu in self._gpus:
             self._emit(self._sample(gpu, at_s))
         self._ticks += 1
@@ -206,7 +220,10 @@ class Sampler:
         reader.read_all(FAST, readings)
         reader.read_gpm(readings, now_s)
         reader.read_fields(reader.fast_fields(), readings, now_s)
-        processes = reader.processes()
+        is_due = now_s - gpu.listed_s >= 0.75 * self._process_s  # ticks come up to a tenth early
+        processes = reader.processes() if is_due else None
+        if is_due:
+            gpu.listed_s = now_s
         if processes is not None:
             readings["processes"] = [self._process(pid, mem_mib) for pid, mem_mib in processes]
         turn = self._ticks + gpu.index  # spread the slow blocks of several GPUs over the ticks
@@ -389,7 +406,7 @@ def run(options: argparse.Namespace, emit: Emit, page: mmap.mmap | None) -> None
         raise Leave("no-binding", "the module pynvml is not nvidia-ml-py's; uninstall the package named pynvml")
     parent = os.getppid()
     skip = {int(index): (str(why), float(for_s)) for index, (why, for_s) in json.loads(options.skip).items()}
-    sampler = Sampler(pynvml, Calls(page), emit, skip=skip, gpm=not options.no_gpm)
+    sampler = Sampler(pynvml, Calls(page), emit, skip=skip, gpm=not options.no_gpm, process_s=options.process_period)
     try:
         sampler.start()
         EventReader(pynvml, sampler.handles(), emit).start()
@@ -439,6 +456,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="sglang_watchdog.sources.nvml_child")
     parser.add_argument("--period", type=float, default=1.0, help="seconds between two ticks")
     parser.add_argument("--page", type=int, default=-1, help="descriptor of the page that names the running call")
+    parser.add_argument("--process-period", type=float, default=0.0, help="seconds between two lists of processes")
     parser.add_argument("--no-gpm", action="store_true", help="leave the profiling counters to others")
     parser.add_argument("--skip", default="{}", help='GPUs not to touch at first: {"3": ["why", seconds]}')
     options = parser.parse_args(arguments)

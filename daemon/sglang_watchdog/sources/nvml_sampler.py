@@ -67,6 +67,7 @@ class NvmlSampler:
         *,
         source: str = "gpus",
         period_s: float = 1.0,
+        process_s: float = 0.0,
         gpm: bool = True,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
@@ -75,11 +76,13 @@ class NvmlSampler:
     ) -> None:
         """`put` receives the observations in the order of their times. `environment` is the child's (default: ours).
 
+        `process_s` is how often processes are listed, 0: at every tick.
         `gpm` False leaves GPU Performance Monitoring alone, for machines where another profiler holds its counters.
         """
         self._put = put
         self._source = source
         self._period_s = period_s
+        self._process_s = process_s
         self._gpm = gpm
         self._limits = limits or Limits()
         self._clock = clock
@@ -153,6 +156,8 @@ class NvmlSampler:
             "sglang_watchdog.sources.nvml_child",
             "--period",
             str(self._period_s),
+            "--process-period",
+            str(self._process_s),
             "--page",
             str(page_file.fileno()),
             "--skip",

@@ -282,6 +282,11 @@ class ProcessSource:
         self._asking = asyncio.create_task(ask_server_info(self.name, launcher.port, now_s))
         return []
 
+    @property
+    def open_port(self) -> int | None:
+        """Where the server listens now, None while it does not."""
+        return self._table.launcher.port if self._table.launcher is not None and self._table.is_port_open else None
+
     def status(self) -> SourceStatus:
         """See SourceStatus."""
         launcher = self._table.launcher

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..model.observation import Json, Probe
 from ..parse.redact import is_secret_name, is_secret_record, redact
+from .loopback_http import NoAnswer, check_loopback, get
 
 _MOST_BYTES: Final = 4 * 1024 * 1024
 # 0.5.6 renamed it; the old name logs a warning on every call in later releases, so it is tried only where the new one is missing.
@@ -21,19 +22,14 @@ _NOT_ARGUMENTS: Final = {*_FACTS, "status", "max_req_input_len", "internal_state
 _HIDDEN: Final = ("launch_command",)  # repeats the keys, from 0.5.20
 
 
-class NoAnswer(Exception):
-    """The server did not answer, or not with what was asked for; the text says which."""
-
-
 async def ask_server_info(source: str, port: int, at_s: float, *, host: str = "127.0.0.1", within_s: float = 5.0) -> Probe:
     """Return the answer as facts, or a probe whose `error` says why there is none. `host` must be a loopback address."""
-    if not (host == "::1" or host.startswith("127.")):
-        raise ValueError(f"{host} is not a loopback address; only servers of this machine are asked")
+    check_loopback(host)
     error = ""
     for path in _PATHS:
         try:
             async with asyncio.timeout(within_s):
-                status, body = await _get(host, port, path)
+                status, body = await get(host, port, path, accept="application/json", most_bytes=_MOST_BYTES)
         except TimeoutError:
             error = f"no answer within {within_s:.0f} s"
             break
@@ -46,26 +42,6 @@ async def ask_server_info(source: str, port: int, at_s: float, *, host: str = "1
         if status != 404:
             break
     return Probe(at_s=at_s, source=source, origin="/server_info", facts={}, error=error)
-
-
-async def _get(host: str, port: int, path: str) -> tuple[int, bytes]:
-    reader, writer = await asyncio.open_connection(host, port, limit=65536)
-    try:
-        # HTTP/1.0: the answer comes in one piece and ends with the connection.
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: application/json\r\n\r\n".encode())
-        await writer.drain()
-        answer = bytearray()
-        while piece := await reader.read(65536):
-            answer += piece
-            if len(answer) > _MOST_BYTES:
-                raise NoAnswer(f"the answer is longer than {_MOST_BYTES} bytes")
-    finally:
-        writer.close()
-    head, _, body = bytes(answer).partition(b"\r\n\r\n")
-    words = head.split(b"\r\n", 1)[0].split(b" ")
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise NoAnswer("the port does not speak HTTP")
-    return int(words[1]), body
 
 
 def _probe(source: str, at_s: float, path: str, body: bytes) -> Probe:

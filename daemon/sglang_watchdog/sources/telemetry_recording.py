@@ -13,59 +13,15 @@ from pathlib import Path
 from typing import IO, Final, TypeAlias, cast
 
 from ..model.observation import Gap, GpuEvent, GpuProcess, Json, Sample
+from ..model.readings import SAMPLE_FIELDS, THROTTLE_BITS, names_of
 from ..parse.redact import redact
 
 TelemetryObservation: TypeAlias = Sample | GpuEvent | Gap
 
-#: Bit of `nvmlDeviceGetCurrentClocksEventReasons` to the contract's name; the order is the order in samples.
-THROTTLE_BITS: Final[Mapping[int, str]] = {
-    0x001: "GpuIdle",
-    0x002: "ApplicationsClocksSetting",
-    0x004: "SwPowerCap",
-    0x008: "HwSlowdown",
-    0x010: "SyncBoost",
-    0x020: "SwThermalSlowdown",
-    0x040: "HwThermalSlowdown",
-    0x080: "HwPowerBrakeSlowdown",
-    0x100: "DisplayClockSetting",
-}
-
-_FLOATS: Final = (
-    "power_w",
-    "power_instant_w",
-    "power_limit_w",
-    "power_limit_default_w",
-    "energy_j",
-    "sm_util",
-    "mem_util",
-    "pcie_tx_kbps",
-    "pcie_rx_kbps",
-    "sm_clock_mhz",
-    "sm_clock_max_mhz",
-    "mem_clock_mhz",
-    "mem_clock_max_mhz",
-    "temp_c",
-    "mem_used_mib",
-    "mem_total_mib",
-    "sm_active",
-    "sm_occupancy",
-    "tensor_active",
-    "dram_active",
-    "nvlink_tx_kbps",
-    "nvlink_rx_kbps",
-)
-_INTS: Final = (
-    "pcie_gen",
-    "pcie_gen_max",
-    "pcie_width",
-    "pcie_width_max",
-    "pcie_replay",
-    "pstate",
-    "ecc_uncorrected",
-    "xid",
-)
-_TEXTS: Final = ("uuid", "name", "error")
-_KNOWN: Final = frozenset((*_FLOATS, *_INTS, *_TEXTS, "ts", "gpu", "throttle_reasons", "processes"))
+_FLOATS: Final = names_of(float)
+_INTS: Final = names_of(int)
+_TEXTS: Final = names_of(str)
+_KNOWN: Final = frozenset((*SAMPLE_FIELDS, "ts", "gpu", "throttle_reasons", "processes"))
 _LONGEST_LINE: Final = 1 << 20
 _ERRORS_KEPT: Final = 20
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ..library.flag_table import UnknownRelease
+from ..sources.model_files import UnreadableConfig, read_model_config
 from .command import LaunchCommand, NotACommand, mask_words, read_command
 from .config_file import read_config
 from .gpu_facts import UnknownGpu, gpu_facts
 from .judge import judge, known_fields
 from .knowledge import Knowledge
-from .model_facts import UnreadableConfig, read_model_config
 from .options import read_options
 from .report import Told, group
 from .verdicts import FlagVerdict, Judgement

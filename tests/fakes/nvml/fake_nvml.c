@@ -12,6 +12,8 @@
  *     gpu.3.field.197 12345                  a value of nvmlDeviceGetFieldValues; "field.197.rc 3", "field.197.type 1"
  *     gpu.3.gpm.2 55.5                       a GPM metric
  *     gpu.3.procs 101:5000,102:600           pid:MiB
+ *     gpu.3.p2p.5.1 2                        peer status of GPU 3 to 5 for writing (.0: reading); "p2p 3" for all pairs
+ *     gpu.3.topology.5 50                    their nearest common ancestor; "topology 50" for all pairs
  *     events 7 / event.7 3 8 79              number of events so far; GPU, type and data of each
  *
  * GENERATION leaves out what drivers of that branch do not export. Declarations are our own; the structs are compared
@@ -253,6 +255,23 @@ rc_t nvmlDeviceGetMigDeviceHandleByIndex(device_t d, unsigned place, device_t *o
     ENTER(GPU(d));
     if (place != number(GPU(d), "mig_at", 0)) return NOT_FOUND;
     *out = &instances[GPU(d)];
+    return OK;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------------------------- */
+
+rc_t nvmlDeviceGetP2PStatus(device_t a, device_t b, int kind, int *out) {
+    char key[32];
+    ENTER(GPU(a));
+    snprintf(key, sizeof key, "p2p.%d.%d", GPU(b), kind);
+    *out = (int)number(GPU(a), key, number(-1, "p2p", 0));
+    return OK;
+}
+rc_t nvmlDeviceGetTopologyCommonAncestor(device_t a, device_t b, int *out) {
+    char key[32];
+    ENTER(GPU(a));
+    snprintf(key, sizeof key, "topology.%d", GPU(b));
+    *out = (int)number(GPU(a), key, number(-1, "topology", 30));
     return OK;
 }
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from ...model.finding import Coverage, Run
+from ...model.finding import Coverage, Roofline, Run
 from ...model.words import Answer, Phase, Severity, State
 from .. import encode, metrics
 from ..ledger_reads import FindingFilter, FindingRow
@@ -106,6 +106,7 @@ def _server(view: View, name: str, rows: list[FindingRow]) -> Markup:
         ),
         _numbers(facts),
         _numbers(_as_of(run, _load(view.load.get(name, {})))),
+        _roofline(run.roofline if run is not None else None),
         tag("h4", "Findings"),
         _findings(rows),
         page_flags.section(name, run) if run is not None else None,
@@ -135,6 +136,21 @@ def _load(load: Mapping[str, RankLoad]) -> list[tuple[str, str]]:
         ("KV used", max(kv) if kv else None, "{:.0%}"),
     ]
     return [(name, form.format(value)) for name, value, form in shown if value is not None]
+
+
+def _roofline(known: Roofline | None) -> Markup | None:
+    """One line: what was reached of what the memory allows; the sentence with all inputs stands behind it."""
+    if known is None:
+        return None
+    if known.ceiling_low is None or known.share_high is None:
+        short = f"unknown: {' and '.join(known.missing)}"
+    elif known.share_low is None or known.ceiling_high is None:
+        short = f"at most {known.share_high:.0%}"
+    else:
+        short = f"{known.share_low:.0%} to {known.share_high:.0%} of {known.ceiling_low:,.0f} to {known.ceiling_high:,.0f} tok/s"
+    cure = f" Cure: {'; '.join(known.do)}." if known.do else ""
+    line = tag("span", tag("span", "memory roofline", class_="soft"), " ", tag("b", short))
+    return tag("details", tag("summary", line), tag("p", f"{known.text}.{cure}", class_="soft"))
 
 
 def _numbers(facts: Iterable[tuple[str, str]]) -> Markup | None:

@@ -139,6 +139,49 @@ class Placement(Shape):
     source: str
 
 
+class Bounds(Shape):
+    """Least and most; null where the inputs give no bound."""
+
+    low: float | None
+    high: float | None
+
+
+class RooflineInput(Shape):
+    name: str
+    low: float | None
+    high: float | None
+    unit: str
+    source: str = Field(description="A log and its line, a probe, config.json, NVML or a table of the library")
+    assumed: bool = Field(description="Not read of this server: a default, or a bound")
+
+
+class OwnBest(Shape):
+    """The best that this run reached under a like load."""
+
+    running: list[int] = Field(description="Requests, first and last of the bucket")
+    context: list[int] = Field(description="Tokens in context for each request, first and last of the bucket")
+    tokens_per_s: float | None
+    windows: int
+
+
+class Roofline(Shape):
+    """What the memory allows decode under the load of the newest steady window, and what was reached of it."""
+
+    at: Time | None
+    running: float | None
+    tokens_per_s: float | None
+    ceiling_tokens_per_s: Bounds
+    share: Bounds = Field(description="tokens_per_s over the ceiling, 0 to 1")
+    step_bytes: Bounds = Field(description="Read by one GPU in one step")
+    precision: float | None = Field(description="What the formula leaves out, as a share beside the range")
+    inputs: list[RooflineInput]
+    missing: list[str]
+    do: list[str] = Field(description="How what is missing can be had")
+    assumptions: list[str]
+    own_best: list[OwnBest]
+    text: str
+
+
 class Run(Shape):
     """One life of a server."""
 
@@ -156,6 +199,7 @@ class Run(Shape):
     ranks: dict[str, Phase]
     placement: Placement
     sources: list[str]
+    roofline: Roofline | None
 
 
 class Fact(Shape):

@@ -4,9 +4,7 @@ Names of keys differ between families and many models nest their language model 
 where SGLang itself looks first (srt/utils/hf_transformers_utils.py::get_hf_text_config).
 """
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config", "talker_config")
@@ -20,33 +18,6 @@ TOP_K = (
     "top_k_experts",
     "num_selected_experts",
 )
-
-
-class UnreadableConfig(ValueError):
-    """The file is missing or no config.json."""
-
-
-def read_model_config(path: Path) -> dict[str, Any]:
-    """Facts by dotted name from a config.json, or from the folder that holds one (then hf_quant_config.json is read too).
-
-    Raises:
-        UnreadableConfig: it cannot be read, or holds no JSON object.
-    """
-    file = path / "config.json" if path.is_dir() else path
-    config = _read(file)
-    quantization = file.parent / "hf_quant_config.json"
-    extra = _read(quantization) if quantization.is_file() else {}
-    return model_facts(config, extra)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UnreadableConfig(f"{file}: {error}") from error
-    if not isinstance(config, dict):
-        raise UnreadableConfig(f"{file}: a config.json holds an object, this is a {type(config).__name__}")
-    return config
 
 
 def model_facts(config: Mapping[str, Any], quant: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -80,12 +51,56 @@ def model_facts(config: Mapping[str, Any], quant: Mapping[str, Any] | None = Non
         ("kv_heads", "num_key_value_heads"),
         ("context_length", "max_position_embeddings"),
         ("mtp_layers", "num_nextn_predict_layers"),
+        ("vocab_size", "vocab_size"),
+        ("kv_lora_rank", "kv_lora_rank"),
+        ("qk_rope_head_dim", "qk_rope_head_dim"),
+        ("index_topk", "index_topk"),
     ):
         if isinstance(text.get(key), int):
             facts[f"model.{name}"] = text[key]
+    facts |= _sizes(config, text)
     if config.get("model_type"):
         facts["model.type"] = str(config["model_type"])
     return facts
+
+
+def _sizes(config: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
+    """What the bytes of a decode step follow from: heads, experts, and which layers have which."""
+    facts: dict[str, Any] = {}
+    heads, hidden = _first(text, ("num_attention_heads",)), _first(text, ("hidden_size",))
+    size = _first(text, ("head_dim",)) or (hidden // heads if heads and hidden else None)
+    if size:
+        facts["model.head_dim"] = size
+    if isinstance(tied := text.get("tie_word_embeddings", config.get("tie_word_embeddings")), bool):
+        facts["model.ties_embeddings"] = tied
+    layers = _first(text, ("num_hidden_layers",))
+    if not layers:
+        return facts
+    kinds, interval = text.get("layer_types"), _first(text, ("full_attention_interval",))
+    if isinstance(kinds, list):
+        facts["model.attention_layers"] = sum(str(kind) in ("full_attention", "attention", "sliding_attention") for kind in kinds)
+    elif interval:
+        facts["model.attention_layers"] = layers // interval
+    if (_first(text, EXPERTS) or 0) > 1:
+        facts["model.moe_layers"] = _moe_layers(text, layers)
+        # Mixtral, gpt-oss and MiniMax name no width of their own for experts: all their MLPs are experts.
+        width = _first(text, ("moe_intermediate_size", "moe_ffn_hidden_size", "expert_ffn_hidden_size", "intermediate_size"))
+        if width:
+            facts["model.moe_width"] = width
+    return facts
+
+
+def _moe_layers(text: Mapping[str, Any], layers: int) -> int:
+    """Layers with routed experts: after the first dense ones, each n-th, without those that are named as dense."""
+    dense = _first(text, ("first_k_dense_replace",)) or 0
+    frequency = text.get("moe_layer_freq")
+    if isinstance(frequency, list):
+        return sum(bool(each) for each in frequency)
+    step = _first(text, ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")) or 1
+    named = text.get("mlp_only_layers")
+    others = set(named) if isinstance(named, list) else set()
+    offset = 0 if isinstance(frequency, int) else 1  # DeepSeek counts layers from 0, Qwen and Llama from 1
+    return sum(layer >= dense and layer not in others and (layer + offset) % step == 0 for layer in range(layers))
 
 
 def _first(text: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
