@@ -103,7 +103,8 @@ async def _gpus() -> list[dict[str, str]]:
         return [_bad(f"NVML: {reason}", advice(status.state) or "findings from the log alone are not affected")]
     rows = [_good(f"NVML {status.nvml}, driver {status.driver}, CUDA {status.cuda}")]
     for gpu in status.gpus:
-        rows.append(_good(f"GPU {getattr(gpu, 'index', '?')}: {getattr(gpu, 'name', '')}"))
+        name = f"GPU {gpu.gpu}: {gpu.name or 'without a name'}"
+        rows.append(_good(name) if gpu.error is None else _bad(f"{name}: {gpu.error}", "findings of this GPU are unknown until it answers"))
     return rows
 
 
