@@ -6,6 +6,7 @@ UTC on a machine that does not), and later when the server's clock is put forwar
 
 import os
 import re
+import stat
 from datetime import UTC, datetime
 from typing import Final
 
@@ -36,12 +37,14 @@ class ZoneWatch:
         return f"{self.zone.name} ({self._how}{self._told})"
 
     def look(self, path: str) -> None:
-        """Before a file is read: what its newest stamp and its time say. Network file systems are not waited for."""
+        """Before a file is read: what its newest stamp and its time say. Network file systems and pipes are not waited for."""
         if file_system_of(path) in REMOTE_FILE_SYSTEMS:
             return
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_at_once) as file:
                 about = os.fstat(file.fileno())
+                if not stat.S_ISREG(about.st_mode):
+                    return
                 file.seek(max(0, about.st_size - _TAIL_BYTES))
                 self._compare(file.read(_TAIL_BYTES), about.st_mtime)
         except OSError:
@@ -77,3 +80,8 @@ class ZoneWatch:
         since = "" if self._how == "machine" else f" since {datetime.fromtimestamp(written_s, UTC):%Y-%m-%dT%H:%M:%SZ}, {self.zone.name} before"
         self.zone, self._how = found, f"file time{since}"
         return True
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting for whoever writes: a named pipe would hold the whole daemon."""
+    return os.open(path, flags | os.O_NONBLOCK)
