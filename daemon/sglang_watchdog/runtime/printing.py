@@ -30,6 +30,7 @@ class Printer:
         self._explained: set[tuple[str, str]] = set()
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(_WAITING)
         self._left_out = 0
+        self._output = sys.stdout.fileno()
         self._thread = threading.Thread(target=self._work, name="print", daemon=True)
         self._thread.start()
 
@@ -61,11 +62,16 @@ class Printer:
             while (job := self._jobs.get()) is not None:
                 job()
                 if self._left_out:
-                    print(f"{self._left_out} changes were not printed, because nobody read; they are in the API")
+                    self._print(f"{self._left_out} changes were not printed, because nobody read; they are in the API")
                     self._left_out = 0
-                sys.stdout.flush()
         except OSError:  # the reader went away; the interpreter would complain once more when it flushes at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._output)
+
+    def _print(self, line: str) -> None:
+        """Write past sys.stdout: its buffer has a lock, and a thread that waits for a reader would hold it when the interpreter ends."""
+        rest = f"{line}\n".encode()
+        while rest:
+            rest = rest[os.write(self._output, rest) :]
 
     def _still(self, rows: Iterable[FindingRow]) -> None:
         for row in rows:
@@ -74,7 +80,7 @@ class Printer:
             if document["explained_by"]:
                 self._explained.add((document["id"], document["explained_by"]))
             if document["state"] == _FIRING:
-                print(f"{self._word('still firing', document)}{document['title']} (since {document['first_seen']})")
+                self._print(f"{self._word('still firing', document)}{document['title']} (since {document['first_seen']})")
 
     def _news(self, recorded: Sequence[Recorded]) -> None:
         for each in recorded:
@@ -87,18 +93,18 @@ class Printer:
         if not moved:
             self._show_cause(document)
             return
-        print(f"{self._word(document['state'], document)}{document['title']}")
+        self._print(f"{self._word(document['state'], document)}{document['title']}")
         if is_firing:
-            print(f"{'':18}{document['summary']}")
+            self._print(f"{'':18}{document['summary']}")
             quoted = next((item for item in document["evidence"] if item["kind"] == "line"), None)
             if quoted is not None:
-                print(f"{'':18}{quoted['source']}:{quoted['line']}: {quoted['text'][:140]}")
+                self._print(f"{'':18}{quoted['source']}:{quoted['line']}: {quoted['text'][:140]}")
 
     def _show_cause(self, document: Mapping[str, Any]) -> None:
         cause = document["explained_by"]
         if cause in self._titles and document["state"] == _FIRING and (document["id"], cause) not in self._explained:
             self._explained.add((document["id"], cause))
-            print(f"{'explained':<18}{document['title']}: because {self._titles[cause]}")
+            self._print(f"{'explained':<18}{document['title']}: because {self._titles[cause]}")
 
     def _word(self, state: str, document: Mapping[str, Any]) -> str:
         word = f"{state:<9}{' ' if len(state) > 8 else ''}{document['severity'].upper():<9}"
