@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from watchfiles import awatch
 from ..engine.settings import FlagJudge
 from ..library.load import Loaded, load
 from ..model.finding import Change
-from ..model.observation import Gap, GpuEvent, Observation, Opened, Sample, Watermark
+from ..model.observation import Gap, GpuEvent, Opened, Sample, Watermark
 from ..model.signature import Library
 from ..scan.patterns import PatternSet, compile_patterns
 from ..sinks.ledger import Ledger
@@ -34,15 +34,13 @@ from ..sinks.web.tokens import TokenStore
 from ..sources.block import Block
 from ..sources.hints import Hints
 from ..sources.machine import machine_zone
-from ..sources.model_files import ModelFiles
-from ..sources.process import ProcessSource
-from ..sources.server_metrics import ServerMetrics
 from ..sources.telemetry_writer import RecordingWriter
 from . import logging
 from .clock import ClockSteps, LogClock, WallClock
-from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, metrics_feed, model_feed, process_feed, untold
+from .feeds import Feed, GpuFeed, gpu_feed, log_feeds, metrics_feed, model_feed, process_feed
 from .plan import Plan, ServerPlan
 from .pulse import Pulse
+from .readers import Item, Readers
 from .reload import Configured, Fresh, ReloadRefused, read
 from .sight import Sight, unready
 from .supervise import supervised
@@ -61,15 +59,6 @@ _SETTLE_S: Final = 5.0  # --clock log: quiet for this long, then the newest seco
 _BACKLOG: Final = 2_000
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One event on its way to the consumer. `server` None: for all (GPU samples)."""
-
-    server: str | None
-    source: str
-    event: Any
 
 
 class Daemon:
@@ -152,23 +141,24 @@ class Daemon:
         with self._signals(systemd):
             server = self._server = self._http_server()
             self._open_watches()
+            readers = Readers(self._inbox, self._pulse)
             tasks = [
                 asyncio.create_task(self._pump(), name="pump"),
                 asyncio.create_task(self._housekeeping(systemd), name="housekeeping"),
-                *(asyncio.create_task(self._read(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
+                *(asyncio.create_task(readers.log(feed), name=f"source {feed.name}") for feed in self._feeds.values()),
             ]
             if self.plan.clock == "wall":
                 is_only = len(self.plan.servers) == 1
                 for one in self.plan.servers:
                     processes = process_feed(one, is_only=is_only)
-                    tasks.append(asyncio.create_task(self._watch_processes(one, processes), name="processes"))
+                    tasks.append(asyncio.create_task(readers.processes(one, processes), name="processes"))
                     if one.metrics:
-                        tasks.append(asyncio.create_task(self._ask(one, metrics_feed(one, processes)), name="server metrics"))
+                        tasks.append(asyncio.create_task(readers.asked(one, metrics_feed(one, processes)), name="server metrics"))
                     if one.model_files:
-                        tasks.append(asyncio.create_task(self._ask(one, model_feed(one, partial(self._model_path, one.name))), name="model"))
+                        tasks.append(asyncio.create_task(readers.asked(one, model_feed(one, partial(self._model_path, one.name))), name="model"))
             tasks.append(asyncio.create_task(self._watch_folders(systemd), name="signatures"))
             if self._gpu_feed is not None:
-                tasks.append(asyncio.create_task(self._sample(self._gpu_feed), name="gpus"))
+                tasks.append(asyncio.create_task(readers.gpus(self._gpu_feed), name="gpus"))
             self._look()
             server.start()
             self._say(f"{'https' if self.plan.tls else 'http'}://{self.plan.host}:{self.port}/")
@@ -289,66 +279,11 @@ class Daemon:
             telemetry=self.plan.telemetry.startswith("replay:"),
         )  # fmt: skip
 
-    async def _read(self, feed: Feed) -> None:
-        async def once() -> None:
-            async for event in feed.events():
-                await self._inbox.put(Item(feed.server, feed.name, event))
-
-        await self._keep_up(f"source {feed.name}", once, lambda: feed.source.turned_s, lambda why: self._inbox_gap(feed.name, feed.server, why))
-
-    async def _ask(self, server: ServerPlan, source: ServerMetrics | ModelFiles) -> None:
-        """What a server or its model's folder tells beside the log; an answer that does not come costs nobody anything."""
-
-        said: str | None = None
-
-        async def once() -> None:
-            nonlocal said
-            async for probe in source.events():
-                if probe.error is not None and probe.error != said:
-                    log.info("no answer", part="probe", source=source.name, origin=probe.origin, because=probe.error)
-                said = probe.error
-                await self._inbox.put(Item(server.name, source.name, probe))
-
-        await supervised(source.name, once, lambda _: None)
-
     def _model_path(self, server: str) -> str | None:
         """--model-path of the server's current run."""
         run = self.watches[server].engine.run
         path = run.args.get("model_path") if run is not None else None
         return path if isinstance(path, str) else None
-
-    async def _watch_processes(self, server: ServerPlan, source: ProcessSource) -> None:
-        """A killed server prints nothing: its processes tell."""
-
-        async def once() -> None:
-            async for event in source.events():
-                if not isinstance(event, Watermark):
-                    await self._inbox.put(Item(server.name, source.name, event))
-
-        def on_fault(why: str) -> None:
-            with contextlib.suppress(asyncio.QueueFull):
-                self._inbox.put_nowait(Item(server.name, source.name, untold(source.name, why)))
-
-        await self._keep_up(source.name, once, lambda: source.turned_s, on_fault)
-
-    async def _keep_up(
-        self, name: str, once: Callable[[], Awaitable[None]], turned_s: Callable[[], float], failed: Callable[[str], None]
-    ) -> None:
-        """Run a source under supervision, with its pulse."""
-        self._pulse.follow(name, turned_s)
-        await supervised(name, once, failed, lambda: self._pulse.beat(name))
-        self._pulse.end(name)
-
-    async def _sample(self, feed: GpuFeed) -> None:
-        async def put(observation: Observation) -> None:
-            await self._inbox.put(Item(None, "gpus", observation))
-
-        await self._keep_up("gpus", lambda: feed.run(put), lambda: feed.turned_s, lambda why: self._inbox_gap("gpus", None, why))
-
-    def _inbox_gap(self, source: str, server: str | None, why: str) -> None:
-        gap = Gap(source=source, from_s=None, to_s=None, reason=f"failed: {why}")
-        with contextlib.suppress(asyncio.QueueFull):
-            self._inbox.put_nowait(Item(server, source, gap))
 
     # --- the consumer ------------------------------------------------------------------------------------------------
 
