@@ -165,5 +165,5 @@ def test_make_run_with_a_log_finds_and_quotes(tmp_path: Path) -> None:
     with RunningDaemon(*shlex.split(recipe[1].replace("$(LOG)", str(log)))) as daemon:
         daemon.wait_for(lambda: "firing   CRITICAL CUDA illegal memory access" in daemon.lines)
         daemon.wait_for(lambda: any("a server.log:19: torch.AcceleratorError" in line for line in daemon.lines))
-        assert any(line.startswith("note") and "sglang-watchdog check" in line for line in daemon.errors)
+        daemon.wait_for(lambda: any(line.startswith("note") and "sglang-watchdog check" in line for line in daemon.errors))
         assert f"watching     sglang: {log}" in daemon.lines
