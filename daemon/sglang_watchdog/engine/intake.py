@@ -166,7 +166,7 @@ class Intake:
                 run.learn(FactEvidence(name=name, value=value, source=probe.origin))  # of the model, the log knows better
             if name == "run.sglang_version" and isinstance(value, str):
                 run.release = Release(min=value, max=value, source="probed")
-        if all(name.startswith("load.") for name in probe.facts):
+        if probe.facts and all(name.startswith("load.") for name in probe.facts):
             return []  # readings, not facts
         run.version += 1
         changes = self.flags.on_probe(run, probe)
