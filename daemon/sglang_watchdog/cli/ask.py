@@ -117,7 +117,8 @@ def _finding(item: dict[str, Any]) -> str:
         word = f"\x1b[{_COLOUR[item['severity']]}m{word}\x1b[0m"
     folded = "  (explained by another)" if item.get("explained_by") else ""
     head = f"{item['id']}  {item.get('display_state', item['state']):<13}{word}{item['server']:<12}{item['title']}{folded}"
-    return f"{head}\n{'':18}{item['summary']}"
+    is_new = item["summary"].rstrip(".") != item["title"].rstrip(".")
+    return f"{head}\n{'':18}{item['summary']}" if is_new else head
 
 
 def _run(item: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The command line: finds the command and imports only what that command needs."""
 
+import errno
 import importlib
 import os
 import sys
@@ -35,6 +36,12 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"sglang-watchdog: the output cannot be written: {error.strerror}; free space or write it elsewhere", file=sys.stderr)
+        return 4
     return code
 
 

@@ -95,7 +95,8 @@ class Printer:
             return
         self._print(f"{self._word(document['state'], document)}{document['title']}")
         if is_firing:
-            self._print(f"{'':18}{document['summary']}")
+            if document["summary"].rstrip(".") != document["title"].rstrip("."):
+                self._print(f"{'':18}{document['summary']}")
             quoted = next((item for item in document["evidence"] if item["kind"] == "line"), None)
             if quoted is not None:
                 self._print(f"{'':18}{quoted['source']}:{quoted['line']}: {quoted['text'][:140]}")
