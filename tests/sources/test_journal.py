@@ -201,7 +201,7 @@ async def test_a_child_that_hangs_is_found_and_started_again(journal: Journal) -
 @needs_journald
 async def test_silence_is_told_only_after_it_was_checked(journal: Journal) -> None:
     journal.write(1)
-    reader = Reader.of(journal.source(quiet_s=0.2))
+    reader = Reader.of(journal.source(quiet_s=0.6))
     began_s = time.time()
     async with aclosing(reader.events):
         await reader.until(lambda reader: any(isinstance(event, Watermark) and event.at_s > began_s - 1.7 for event in reader.said))
