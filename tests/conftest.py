@@ -1,6 +1,7 @@
 """What all tests share: the library, loaded once."""
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sglang_watchdog.parse.zone import Zone
 from sglang_watchdog.scan.patterns import compile_patterns
 from sglang_watchdog.sources.telemetry_recording import Recording
 from sglang_watchdog.triage.findings import flag_judge
+from sinks.needs import can_mount
 
 ROOT = Path(__file__).resolve().parent
 
@@ -44,3 +46,17 @@ def judge_files(library: Library) -> Callable[..., Judged]:
         return judge(inputs, library, zone=Zone.named(zone), samples=samples, settings=EngineSettings(flag_judge=flags), patterns=patterns)
 
     return run
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of eight megabytes."""
+    if not can_mount():
+        pytest.skip("mounting a tmpfs is not permitted here: run as root with CAP_SYS_ADMIN")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)

@@ -5,14 +5,12 @@ import os
 import sqlite3
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sglang_watchdog.sinks.ledger import Ledger, LedgerState
 from sinks import material
-from sinks.needs import can_mount
 
 
 class Said:
@@ -31,20 +29,6 @@ class Said:
         with self._news:
             assert self._news.wait_for(lambda: bool(self.states) and self.states[-1].is_durable is is_durable, 20)
             return self.states[-1]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of eight megabytes."""
-    if not can_mount():
-        pytest.skip("mounting a tmpfs is not permitted here: run as root with CAP_SYS_ADMIN")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 def fill(disk: Path) -> Path:
