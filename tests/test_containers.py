@@ -10,9 +10,20 @@ import pytest
 from framing import FORMATS
 from labels import Case, all_cases
 from sglang_watchdog.model.words import Severity
+from sglang_watchdog.parse.framing import detect
 from sglang_watchdog.parse.zone import Zone
 
-CASES = [case for case in all_cases() if case.folder.parent.name == "cases"]
+
+def is_framed_already(case: Case) -> bool:
+    """A log recorded from a container or the journal is not put into a second one."""
+    return any(detect(line) in FORMATS for log in case.logs for line in content(log).splitlines())
+
+
+def content(log: Path) -> bytes:
+    return gzip.decompress(log.read_bytes()) if log.suffix == ".gz" else log.read_bytes()
+
+
+CASES = [case for case in all_cases() if case.folder.parent.name == "cases" and not is_framed_already(case)]
 NEGATIVE = [case for case in CASES if case.folder.name.startswith("neg-")]
 POSITIVE = [case for case in CASES if case not in NEGATIVE]
 
@@ -20,10 +31,9 @@ POSITIVE = [case for case in CASES if case not in NEGATIVE]
 def framed(case: Case, form: str, folder: Path) -> list[Path]:
     out = []
     for number, log in enumerate(case.logs):
-        data = gzip.decompress(log.read_bytes()) if log.suffix == ".gz" else log.read_bytes()
         path = folder / str(number) / log.name.removesuffix(".gz")
         path.parent.mkdir()
-        path.write_bytes(FORMATS[form](data, Zone.named(case.zone)))
+        path.write_bytes(FORMATS[form](content(log), Zone.named(case.zone)))
         out.append(path)
     return out
 

@@ -150,6 +150,7 @@ def test_the_format_shows_in_a_line(line: bytes, form: str | None) -> None:
         (b"\x1b[36m(pid=23901, ip=10.0.0.4)\x1b[0m ", "labelled", None),
         (b" 3: ", "labelled", None),
         (b"[default0]:", "labelled", None),
+        (b"[rank3]: ", "labelled", None),
         (b"[1,0]<stdout>:", "labelled", None),
         (b"2026-01-02T12:00:00.250000000Z ", "stamped", NOON_S + 0.25),
         (b"[pod/sglang-0/server] ", "prefixed", None),
@@ -166,6 +167,22 @@ def test_heads_that_tools_print_are_taken_off(head: bytes, form: str, at_s: floa
         ("  File x", 2, len(head + record) + 1, at_s),
         ("bare", 3, len(head) * 2 + len(record) + 10, None),
     ]
+
+
+def test_a_head_inside_a_container_or_the_journal_is_taken_off() -> None:
+    """Ray in Kubernetes: the container's time dates what Ray's head says nothing of."""
+    record, other = "[2026-01-02 12:00:00 TP0] Load", "(raylet) starting"
+    texts = [other, f"(Engine pid=7) {record}", "(Engine pid=7)   File x", record]
+
+    assert [(text, at_s) for text, _, _, at_s in unwrap("docker", [docker(text + "\n") for text in texts])] == [
+        (other, NOON_S + 0.5), (record, NOON_S + 0.5), ("  File x", NOON_S + 0.5), (record, NOON_S + 0.5)
+    ]  # fmt: skip
+
+
+def test_a_head_after_a_bare_record_is_text() -> None:
+    texts = ["[2026-01-02 12:00:00 TP0] Load", "(Engine pid=7) [2026-01-02 12:00:00 TP0] Load"]
+
+    assert [text for text, _, _, _ in unwrap("docker", [docker(text + "\n") for text in texts])] == texts
 
 
 def test_the_kernels_lines_in_a_journal_keep_their_head() -> None:

@@ -1,9 +1,9 @@
 """Unwraps what containers and the journal put around a server's lines.
 
 Docker's json-file, CRI (Kubernetes), journald as JSON and in its export form; and the heads that tools put before each line
-when they print logs. The former split long lines, so parts are joined; a joined line stands where its first part stands.
-The format is found from the lines themselves: the first line that has one decides, and a line that carries SGLang's prefix
-decides for plain.
+when they print logs, in a file of their own or inside one of the former. Long lines come split, so parts are joined; a joined
+line stands where its first part stands. The format is found from the lines themselves: the first line that has one decides,
+and a line that carries SGLang's prefix decides for plain.
 """
 
 import json
@@ -21,6 +21,7 @@ _JOURNAL: Final = re.compile(rb'\{.*"(?:__REALTIME_TIMESTAMP|__CURSOR|_SYSTEMD_U
 _EXPORT: Final = re.compile(rb"__(?:CURSOR|REALTIME_TIMESTAMP)=")
 
 
+UNDECIDED_LINES: Final = 500  # lines without a sign of any format before a source counts as plain for good
 FORMATS: Final = ("plain", "docker", "cri", "journal", "export", "syslog", "compose", "stamped", "prefixed", "labelled")
 
 
@@ -90,7 +91,7 @@ def unframer(name: str) -> Unframer:
     if name in _HEADS:
         return Headed(name)
     kinds: dict[str, type[Unframer]] = {"docker": Docker, "cri": Cri, "journal": Journal, "export": Export}
-    return kinds[name]()
+    return Nested(kinds[name]())
 
 
 # What `journalctl` and syslog, `docker compose logs` and pm2, `docker logs -t` and moreutils' `ts`, `kubectl logs --prefix` and stern,
@@ -111,7 +112,7 @@ _HEADS: Final = {
         rb"(?:(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) )?"
     ),
     "labelled": re.compile(
-        _PAINT + rb"(?:(?:\((?:[\w.:-]+ )?pid=\d+(?:, ip=[\w.:]+)?\)| *\d{1,4}:)" + _PAINT + rb" |\[(?:default)?\d+\]:|"
+        _PAINT + rb"(?:(?:\((?:[\w.:-]+ )?pid=\d+(?:, ip=[\w.:]+)?\)| *\d{1,4}:)" + _PAINT + rb" |\[(?:default)?\d+\]:|\[rank\d+\]: |"
         rb"\[\d+,\d+\]<std(?:out|err)>:)"
     ),
 }
@@ -222,15 +223,60 @@ class Headed:
         self._times = _Times()
 
     def line(self, line: bytes, offset: int, number: int, out: Unwrapped) -> None:
+        text, at_s = self.behind(line)
+        out.add(text, offset, number, at_s)
+
+    def behind(self, line: bytes) -> tuple[bytes, float | None]:
+        """Return what stands behind the head, and the head's time in Unix seconds if it has one."""
         head = self._head.match(line)
         if head is None:
-            out.add(line, offset, number, None)
-            return
+            return line, None
         time = head.groupdict().get("time")
-        out.add(line[head.end() :], offset, number, self._times.read(time.decode("ascii")) if time else None)
+        return line[head.end() :], self._times.read(time.decode("ascii")) if time else None
 
     def finish(self, out: Unwrapped) -> None:
         """Nothing is ever held back."""
+
+
+class Nested:
+    """A container's or the journal's lines that may carry a tool's head of their own.
+
+    Ray's in Kubernetes, `docker compose` run by systemd, `srun --label` in the journal. Found as in a bare file: the first
+    line with SGLang's prefix decides. The outer time stays, as the clock of the machine that is watched.
+    """
+
+    def __init__(self, outer: Unframer) -> None:
+        self.name = outer.name
+        self._outer = outer
+        self._inner: Headed | None = None
+        self._undecided = UNDECIDED_LINES
+
+    def line(self, line: bytes, offset: int, number: int, out: Unwrapped) -> None:
+        if not self._undecided and self._inner is None:
+            self._outer.line(line, offset, number, out)
+            return
+        framed = Unwrapped()
+        self._outer.line(line, offset, number, framed)
+        self._pass_on(framed, out)
+
+    def finish(self, out: Unwrapped) -> None:
+        framed = Unwrapped()
+        self._outer.finish(framed)
+        self._pass_on(framed, out)
+
+    def _pass_on(self, framed: Unwrapped, out: Unwrapped) -> None:
+        texts = bytes(framed.text).split(b"\n")[:-1]
+        for text, offset, number, at_s in zip(texts, framed.offsets, framed.numbers, framed.times, strict=True):
+            if self._undecided:
+                self._decide(text)
+            bare, inner_s = self._inner.behind(text) if self._inner is not None else (text, None)
+            out.add(bare, offset, number, inner_s if at_s is None else at_s)
+
+    def _decide(self, text: bytes) -> None:
+        found = detect(text)
+        self._undecided = 0 if found == "plain" or found in _HEADS else self._undecided - 1
+        if found in _HEADS:
+            self._inner = Headed(found)
 
 
 def _journal_parts(entry: dict[str, object], message: bytes, offset: int, number: int, parts: _Parts, out: Unwrapped) -> None:

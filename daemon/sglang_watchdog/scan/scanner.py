@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 from ..model.observation import LogObservation, Opened, Position, Tally
 from ..model.signature import Library
-from ..parse.framing import FORMATS, LONGEST_LINE, Unframer, Unwrapped, detect, unframer
+from ..parse.framing import FORMATS, LONGEST_LINE, UNDECIDED_LINES, Unframer, Unwrapped, detect, unframer
 from ..parse.record import PREFIX, PREFIXED_LINE, Form, split_record, without_noise
 from ..parse.stamp import StampReader
 from ..parse.zone import Zone, measured
 from .lines import CleanedLines, FramedLines, Lines, PlainLines
 from .patterns import PatternSet, compile_patterns
 from .reader import ReleaseTable, TextReader
-
-_UNDECIDED_LINES = 500  # lines without a sign of any format before a source counts as plain for good
 
 
 class Scanner:
@@ -174,7 +172,7 @@ class Scanner:
         for raw, raw_offset, raw_line in _physical_lines(block, offset, line):
             found = detect(raw)
             self._undecided += 1
-            if found is None and self._undecided < _UNDECIDED_LINES:
+            if found is None and self._undecided < UNDECIDED_LINES:
                 continue
             at = raw_offset - offset
             if at:
