@@ -29,7 +29,8 @@ test: $(VENV)/test
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/sglang-watchdog signatures lint
 	$(BIN)/sglang-watchdog signatures matrix --check
-	$(BIN)/python -m pytest $(PYTEST)  # with every example of the signatures (tests/library/test_shipped.py)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/e2e --ignore tests/deploy $(PYTEST)
+	$(BIN)/python -m pytest tests/e2e tests/deploy $(PYTEST)  # real daemons, one after the other
 
 lint: $(VENV)/test
 	$(BIN)/ruff check daemon tests deploy && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/sglang-watchdog signatures lint
