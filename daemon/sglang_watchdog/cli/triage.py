@@ -23,8 +23,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--gpu", metavar="NAME", default="", help='product, such as "RTX PRO 6000" or H200 (default: the first GPU here)')
     p.add_argument("--gpu-memory-gib", type=float, metavar="N", help="memory of one GPU, where the name does not tell it")
-    p.add_argument("--gpu-count", type=int, metavar="N", help="GPUs of the machine")
+    p.add_argument("--gpu-count", type=int, metavar="N", help="GPUs of one machine (default: those here, unless --gpu names others)")
     p.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json (default: the model folder's, if it is here)")
+    p.add_argument("--model", metavar="NAME", default="", help="name of the model, such as zai-org/GLM-5, where the path does not tell it")
     p.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     p.add_argument("command", nargs="*", metavar="COMMAND", help="the launch command, after --")
     return p
@@ -39,12 +40,13 @@ def run_triage(argv: list[str]) -> int:
     if not words:
         p.error("give the launch command after --, such as: triage --sglang 0.5.12 -- python -m sglang.launch_server --model-path …")
     from ..triage.gpu_facts import find_gpu
-    from ..triage.hardware import installed_sglang, local_gpu
+    from ..triage.hardware import installed_sglang, local_gpu, local_gpu_count
     from ..triage.knowledge import BrokenKnowledge, load_knowledge
     from ..triage.report import to_json, to_markdown, to_text
     from ..triage.run import Request, UsageError, triage
 
     name, memory = (options.gpu, options.gpu_memory_gib) if options.gpu or options.gpu_memory_gib else local_gpu()
+    count = options.gpu_count if options.gpu_count is not None or options.gpu or options.gpu_memory_gib else local_gpu_count()
     try:
         knowledge = load_knowledge()
         if name and not options.gpu and find_gpu(name, knowledge.gpus) is None:
@@ -59,8 +61,9 @@ def run_triage(argv: list[str]) -> int:
                 installed=installed_sglang(),
                 gpu=name,
                 gpu_memory_gib=memory,
-                gpu_count=options.gpu_count,
+                gpu_count=count,
                 model_config=options.model_config,
+                model=options.model,
             ),
         )
     except UsageError as error:

@@ -41,6 +41,7 @@ def model_facts(config: Mapping[str, Any], quant: Mapping[str, Any] | None = Non
         facts["model.shared_experts"] = int(_first(text, ("n_shared_experts", "num_shared_experts")) or 0)
     facts["model.is_mla"] = _is_mla(text)
     facts["model.quantization"] = _quantization(config, text, quant or {})
+    facts["model.weight_block"] = _weight_block(config, text)
     facts["model.is_multimodal"] = any(isinstance(config.get(name), dict) for name in ("vision_config", "audio_config", "thinker_config"))
     facts["model.is_hybrid_linear"] = _is_hybrid_linear(text)
     facts["model.has_sliding_window"] = _has_sliding_window(text)
@@ -48,6 +49,7 @@ def model_facts(config: Mapping[str, Any], quant: Mapping[str, Any] | None = Non
     for name, key in (
         ("hidden_size", "hidden_size"),
         ("layers", "num_hidden_layers"),
+        ("heads", "num_attention_heads"),
         ("kv_heads", "num_key_value_heads"),
         ("context_length", "max_position_embeddings"),
         ("mtp_layers", "num_nextn_predict_layers"),
@@ -133,6 +135,13 @@ def _quantization(config: Mapping[str, Any], text: Mapping[str, Any], quant: Map
     if algorithm == "FP8" and (method in ("modelopt", "") or quant):
         return "modelopt_fp8"
     return method or "none"
+
+
+def _weight_block(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:
+    """Weights that share one FP8 scale along the output, 0 where scales are not by blocks."""
+    own = config.get("quantization_config") or text.get("quantization_config") or {}
+    block = own.get("weight_block_size") if isinstance(own, dict) else None
+    return int(block[0]) if isinstance(block, list) and block and isinstance(block[0], int) else 0
 
 
 def _is_hybrid_linear(text: Mapping[str, Any]) -> bool:

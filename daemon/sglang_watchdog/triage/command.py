@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")  # sh, cmd.exe, PowerShell
@@ -33,6 +33,7 @@ class LaunchCommand:
     launcher: str  # "python -m sglang.launch_server", "sglang serve", "" for bare flags
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = field(default=(), compare=False)  # the words before the launcher: docker run …, numactl …
 
 
 def split_words(text: str) -> list[str]:
@@ -90,11 +91,12 @@ def _find(words: list[str], environment: dict[str, str]) -> LaunchCommand:
         if word in _SHELLS and "-c" in words[index + 1 : index + 4]:
             script = words[words.index("-c", index) + 1 :][:1]
             if script and "sglang" in script[0]:
-                return _find(split_words(script[0]), {**environment, **_variables(words[:index])})
+                inner = _find(split_words(script[0]), {**environment, **_variables(words[:index])})
+                return replace(inner, before=(*words[:index], *inner.before))
         launcher, length = _launcher_at(words, index)
         if launcher:
             variables = {**environment, **_variables(words[:index])}
-            return LaunchCommand(launcher, tuple(_until_stop(words[index + length :])), variables)
+            return LaunchCommand(launcher, tuple(_until_stop(words[index + length :])), variables, tuple(words[:index]))
     rest = [word for word in words if not _ASSIGNMENT.fullmatch(word) or word.startswith("-")]
     if rest and rest[0].startswith("-"):
         return LaunchCommand("", tuple(_until_stop(rest)), {**environment, **_variables(words[: len(words) - len(rest)])})

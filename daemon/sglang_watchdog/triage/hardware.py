@@ -1,4 +1,4 @@
-"""What this machine tells: the SGLang that is installed and the first GPU. Both may be absent; that is no error."""
+"""What this machine tells: the SGLang that is installed and the GPUs. All may be absent; that is no error."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -9,6 +9,24 @@ def installed_sglang() -> str:
         return version("sglang")
     except PackageNotFoundError:
         return ""
+
+
+def local_gpu_count() -> int | None:
+    """GPUs of this machine as NVML counts them, or None where there is no NVML."""
+    try:
+        import pynvml  # noqa: PLC0415 - a machine without the library is no error
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def local_gpu() -> tuple[str, float | None]:

@@ -15,7 +15,7 @@ from .command import MASK, is_secret
 from .knowledge import Knowledge, Rule
 from .options import GivenFlag
 from .resolution import Known, Resolution, same
-from .verdicts import Axes, FlagVerdict
+from .verdicts import Axes, FlagVerdict, OpenQuestion
 
 
 def shown_value(flag: GivenFlag) -> Any:
@@ -47,8 +47,19 @@ class _Flag:
             return self._refused()
         if self.flag.declared is not None and self.flag.declared.action in ("warn", "raise"):
             return self._retired()
-        verdict = self._judge_value()
-        return self._with_deprecation(verdict)
+        verdict = self._with_deprecation(self._judge_value())
+        return replace(verdict, open=tuple(self._open_questions())) if verdict.starts and not self.is_running else verdict
+
+    def _open_questions(self) -> Iterable[OpenQuestion]:
+        """What would end the start and cannot be told, once for each missing fact."""
+        asked: set[str] = set()
+        for rule in self.known.fails if self.known and self.flag.is_value_known else ():
+            outcome = self.resolution.holds(rule) if rule.speaks_for(self.release) else False
+            if isinstance(outcome, Unknown) and outcome.path not in asked:
+                asked.add(outcome.path)
+                yield OpenQuestion(
+                    self.flag.option or self.flag.typed, outcome.path, f"{fact_words(outcome.path)} is not known", self._cure(outcome.path)
+                )
 
     # -- refused by argparse ------------------------------------------------------------------------------------------
     def _refused(self) -> FlagVerdict:
@@ -136,7 +147,7 @@ class _Flag:
         if isinstance(failing, Rule):
             return self._verdict(
                 "conflict",
-                f"{failing.because}: the server does not start",
+                f"{self.resolution.told(failing.because)}: the server does not start",
                 failing.do or "Change one of them.",
                 failing.source,
                 starts=False,
@@ -147,7 +158,7 @@ class _Flag:
             return dead
         contrary = self._first(known.conflicts) if known else None
         if isinstance(contrary, Rule):
-            return self._verdict("conflict", contrary.because, contrary.do or "Keep one of them.", contrary.source)
+            return self._verdict("conflict", self.resolution.told(contrary.because), contrary.do or "Keep one of them.", contrary.source)
         value = self.resolution.value(f"args.{self.name}")
         if isinstance(value, Known) and value.how == "overridden" and value.rule is not None and not same(value.value, given):
             logged = f"; the log says {value.rule.logged!r}" if value.rule.logged else "; nothing is logged"
@@ -167,7 +178,7 @@ class _Flag:
         is_on = given not in (False, None)
         unmet = self._unmet() if known is not None and is_on else None
         if isinstance(unmet, Rule):
-            return self._verdict(unmet.verdict, unmet.because, unmet.do or "Remove it.", unmet.source)
+            return self._verdict(unmet.verdict, self.resolution.told(unmet.because), unmet.do or "Remove it.", unmet.source)
         if isinstance(chosen, Known) and same(chosen.value, given):
             because = self._why_chosen(chosen)
             source = chosen.rule.source if chosen.rule is not None else self._declared_source()
@@ -252,6 +263,8 @@ class _Flag:
         """How a fact that is missing can be given."""
         if self.is_running:
             return "The run does not show it. Ask `sglang-watchdog triage` with --model-config and --gpu."
+        if path == "gpu.count":
+            return "Give --gpu-count."
         return {
             "model": "Give --model-config config.json.",
             "gpu": "Give --gpu, and --gpu-memory-gib if the name does not tell it.",
@@ -323,8 +336,31 @@ def _use(new: str) -> str:
     return f"Use {new} instead." if new else "Remove it."
 
 
+_FACT_WORDS = {
+    "gpu.count": "the number of GPUs in a node",
+    "gpu.architecture_sm": "the GPU's compute capability",
+    "gpu.memory_gib": "the GPU's memory",
+    "gpu.name": "the GPU",
+    "model.is_moe": "whether the model has routed experts",
+    "model.is_mla": "whether the model has latent attention",
+    "model.is_multimodal": "whether the model takes images or sound",
+    "model.is_hybrid_linear": "whether the model has linear-attention layers",
+    "model.is_sparse_attention": "whether the model has sparse attention",
+    "model.has_sliding_window": "whether the model has sliding-window layers",
+    "model.heads": "the model's number of attention heads",
+    "model.kv_heads": "the model's number of key/value heads",
+    "model.num_experts": "the model's number of experts",
+    "model.moe_width": "the width of the model's experts",
+    "model.weight_block": "the block size of the checkpoint's scales",
+    "model.context_length": "the model's context length",
+    "model.quantization": "the checkpoint's quantisation",
+}
+
+
 def fact_words(path: str) -> str:
     """A fact's name as a reader knows it."""
+    if path in _FACT_WORDS:
+        return _FACT_WORDS[path]
     root, _, name = path.partition(".")
     return {"model": f"the model's {name}", "gpu": f"the GPU's {name}", "args": f"the value of --{name.replace('_', '-')}"}.get(
         root, f"{name} ({path})" if name else path

@@ -70,6 +70,7 @@ class FlagKnowledge:
     range_: SpecifierSet
     renamed_to: str = ""
     removed: str = ""
+    path: str = ""
     notes: str = ""
     same_as: Mapping[str, str] = field_of(default_factory=dict)  # a value and its other name in the dump
     needs: tuple[Rule, ...] = ()
@@ -107,6 +108,7 @@ class Knowledge:
     decisions: Mapping[str, DecisionKnowledge] = field_of(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field_of(default_factory=dict)
     gpus: Mapping[str, Mapping[str, Any]] = field_of(default_factory=dict)
+    shapes: Mapping[str, Mapping[str, Any]] = field_of(default_factory=dict)
 
     @cached_property
     def conditions(self) -> tuple[CompiledCondition, ...]:
@@ -134,7 +136,7 @@ def load_knowledge(folders: Iterable[Path] = (), *, root: Path | None = None) ->
     signatures = [one for one in loaded.library.signatures.values() if one.flag is not None]
     if not signatures:
         raise BrokenKnowledge(f"{base}: no flag signatures; {'; '.join(str(fault) for fault in loaded.errors[:3])}")
-    return Knowledge(table, compile_flags(signatures), read_decisions(base), loaded.library.models, loaded.library.gpus)
+    return Knowledge(table, compile_flags(signatures), read_decisions(base), loaded.library.models, loaded.library.gpus, loaded.library.shapes)
 
 
 def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
@@ -163,6 +165,7 @@ def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
             range_=SpecifierSet(signature.releases),
             renamed_to=body["renamed_to"],
             removed=body["removed"],
+            path=body["path"],
             notes=body["notes"],
             same_as=body["same_as"],
             examples=tuple(body["examples"]),

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from ..library.flag_declarations import DeclaredOption
@@ -15,6 +16,8 @@ from .command import MASK, is_secret
 
 _NEGATIVE = re.compile(r"-\d+(?:\.\d*)?$|-\.\d+$")
 _VARIABLE = re.compile(r"\$\{?\w+|<[^<>]+>|\{\{.*\}\}")
+_SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)")
+_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _TRUE, _FALSE = frozenset({"true", "yes", "1", "on"}), frozenset({"false", "no", "0", "off"})
 
 
@@ -156,12 +159,30 @@ def _convert(texts: Sequence[str], declared: DeclaredOption) -> tuple[list[Any],
     return values, ""
 
 
+def _suffixed(text: str) -> tuple[Any, str]:
+    """25.6k or 1Ki, as late releases read sizes (srt/utils/common.py::human_readable_int, from 0.5.10)."""
+    match = _SUFFIXED.fullmatch(text.strip())
+    if match is not None and not ("." in match[1] and match[2].endswith("i")):
+        return int(Decimal(match[1]) * _SUFFIXES[match[2]]), ""
+    try:
+        return int(text), ""
+    except ValueError:
+        return text, f"{text!r} is neither a whole number nor one with k, M, G, T or Ki, Mi, Gi, Ti behind it"
+
+
 def _converted(text: str, kind: str) -> tuple[Any, str]:
     if kind in ("int", "float"):
         try:
             return (int(text) if kind == "int" else float(text)), ""
         except ValueError:
             return text, f"{text!r} is no {'whole number' if kind == 'int' else 'number'}"
+    if kind == "human_readable_int":
+        return _suffixed(text)
+    if kind == "loads":
+        try:
+            return json.loads(text), ""
+        except ValueError as error:
+            return text, f"{text!r} is no JSON ({error}); is it quoted for the shell?"
     if kind == "bool":
         # argparse's type=bool makes any text that is not empty true; the releases' own parsers read the word.
         return text.lower() not in _FALSE and bool(text), ""

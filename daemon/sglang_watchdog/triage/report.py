@@ -11,6 +11,11 @@ from .verdicts import Axes, FlagVerdict, Judgement
 SCHEMA = 1
 AXES = ("compatible", "condition_met", "auto_enabled", "functional", "already_set")
 _MARKS: Mapping[bool | None, str] = {True: "yes", False: "no", None: "?"}
+_STARTS: Mapping[tuple[bool | None, bool], str] = {
+    (True, False): "starts",
+    (True, True): "nothing known stops the start",
+    (None, True): "not known whether it starts",
+}
 _COLOURS = {
     "acts": "32",
     "redundant": "33",
@@ -92,6 +97,7 @@ def _document(told: Told, one: Range) -> dict[str, Any]:
         "gpu": told.gpu or None,
         "model": told.model or None,
         "starts": judgement.starts,
+        "starts_unless": [asdict(item) for item in judgement.open],
         "flags": [_flag(flag) for flag in judgement.flags],
         "suggestions": [{"flag": item.flag, "because": item.because, "source": item.source} for item in judgement.suggestions],
         "decisions": [asdict(item) for item in judgement.decisions],
@@ -131,7 +137,7 @@ def to_text(told: Told, *, colour: bool = False, width: int = 110) -> str:
 
 def _head(told: Told, one: Range) -> list[str]:
     read = "" if one.judgement.read_at == one.judgement.release or one.first != one.last else f" (read in {one.judgement.read_at})"
-    starts = "starts" if one.judgement.starts else "does NOT start"
+    starts = "does NOT start" if one.judgement.starts is False else _STARTS[one.judgement.starts, bool(one.judgement.open)]
     return [
         f"SGLang {one.title if one.first != one.last else one.judgement.release}{read} · {told.gpu or 'GPU not known'} · "
         f"{told.model or 'model not known'}: {starts}"
@@ -167,8 +173,26 @@ def _tail(one: Range, width: int) -> list[str]:
         lines += ["", "What the server decides without saying it in its dump:"]
         for decision in known:
             lines += textwrap.wrap(f"{decision.name} = {decision.value}: {decision.because}", width, initial_indent="  ", subsequent_indent="      ")
-    lines += [f"Note: {note}" for note in one.judgement.notes]
+    open_ = _open(one.judgement)
+    if open_:
+        lines += ["", "Not known, and it may stop the start:"]
+        for text in open_:
+            lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="      ")
+    if one.judgement.notes:
+        lines.append("")
+    for note in one.judgement.notes:
+        lines += textwrap.wrap(f"Note: {note}", width, subsequent_indent="      ")
     return [*lines, ""]
+
+
+def _open(judgement: Judgement) -> list[str]:
+    """The open questions, one line for each missing fact with the flags that wait for it."""
+    waiting: dict[tuple[str, str], list[str]] = {}
+    for item in judgement.open:
+        flags = waiting.setdefault((item.because, item.do), [])
+        if item.flag not in flags:
+            flags.append(item.flag)
+    return [f"{', '.join(flags)}: {because}. {do}" for (because, do), flags in waiting.items()]
 
 
 def to_markdown(told: Told) -> str:
@@ -199,6 +223,7 @@ def to_markdown(told: Told) -> str:
                 for item in one.judgement.decisions
                 if item.value is not None
             ),
+            *(f"- Not known, and it may stop the start: {text}" for text in _open(one.judgement)),
             *(f"- Note: {note}" for note in one.judgement.notes),
             "",
         ]

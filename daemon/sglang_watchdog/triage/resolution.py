@@ -6,6 +6,7 @@ SGLang's fixed order of steps gives it. `run.asked.<field>` is always the value 
 the release's default. Some steps of SGLang run before the ones that change it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,7 @@ class Facts(Context):
 
 
 _MISSING = object()
+_NAMED = re.compile(r"\{((?:args|model|gpu|run)\.\w+)\}")
 
 
 class Resolution:
@@ -238,6 +240,17 @@ class Resolution:
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error} ({rule.source})")
             return Unknown("a rule of the library that is broken")
+
+    def told(self, text: str) -> str:
+        """A rule's reason with the values of this launch in it: `{args.tp_size}` becomes 8."""
+
+        def shown(match: re.Match[str]) -> str:
+            value = self.value(match.group(1))
+            if isinstance(value, Unknown):
+                return "an unknown value"
+            return "not set" if value.value is None else str(value.value)
+
+        return _NAMED.sub(shown, text)
 
     def explain(self, path: str) -> str:
         """How a known value came about, in words."""

@@ -1,5 +1,6 @@
 """Puts a triage together: the command, the releases, the model, the GPU, and the judgement of each release."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,8 +13,10 @@ from .config_file import read_config
 from .gpu_facts import UnknownGpu, gpu_facts
 from .judge import judge, known_fields
 from .knowledge import Knowledge
+from .model_names import hinted_quantization, named_facts
 from .options import read_options
 from .report import Told, group
+from .start import place_of, with_files
 from .verdicts import FlagVerdict, Judgement
 
 
@@ -32,6 +35,7 @@ class Request:
     gpu_memory_gib: float | None = None
     gpu_count: int | None = None
     model_config: Path | None = None
+    model: str = ""  # a name that tells the model where the command's path does not
     folder: Path = field(default_factory=Path.cwd)
 
 
@@ -43,18 +47,23 @@ def triage(knowledge: Knowledge, request: Request) -> Told:
     """
     try:
         command = read_command(request.words[0] if len(request.words) == 1 else list(request.words))
-        gpu = gpu_facts(request.gpu, knowledge.gpus, request.gpu_memory_gib, request.gpu_count)
-        model, model_name = _model(request, command)
+        gpu = gpu_facts(request.gpu, knowledge.gpus, request.gpu_memory_gib, _gpu_count(request, command))
+        model = _model(knowledge, request, command)
     except (NotACommand, UnknownGpu, UnreadableConfig) as error:
         raise UsageError(str(error)) from error
-    facts = {**gpu, **model}
-    judgements = _judgements(knowledge, request, command, facts)
+    facts = {**gpu, **model.facts}
+    place = place_of(command, request.folder, installed=request.installed)
+    judgements = [
+        replace(one, notes=(*one.notes, *model.notes))
+        for each in _judgements(knowledge, request, command, facts)
+        for one in (with_files(knowledge, each, place, command.arguments),)
+    ]
     last = judgements[-1].read_at
     described, undescribed = known_fields(knowledge, last)
     return Told(
         group(judgements),
         str(gpu.get("gpu.name", "")),
-        model_name,
+        model.name,
         mask_words(command.arguments),
         described=len(described),
         undescribed=undescribed,
@@ -108,24 +117,47 @@ def _agreed(one: FlagVerdict, two: FlagVerdict, low: str, high: str) -> FlagVerd
     )
 
 
-def _model(request: Request, command: LaunchCommand) -> tuple[dict[str, Any], str]:
-    """Model facts from --model-config, else from the folder that the command names if it is here, else from a name alone:
-    nothing.
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What is known of the model: its name as shown, facts by dotted name, and what a reader must know about them."""
+
+    name: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def _model(knowledge: Knowledge, request: Request, command: LaunchCommand) -> _Model:
+    """From --model-config, else from the folder that the command names if it is here, else from what the library knows of a
+    model of this name.
     """
-    path = request.model_config
-    named = _model_path(command)
+    path, named = request.model_config, request.model or _value_of(command, "--model-path", "--model")
     if path is None and named and (request.folder / named / "config.json").is_file():
         path = request.folder / named
-    if path is None:
-        return {}, named
-    facts = read_model_config(path)
-    architecture = str(facts.get("model.architecture", ""))
-    return facts, f"{named or path.name} ({architecture})" if architecture else named or path.name
+    if path is not None:
+        facts = read_model_config(path)
+        architecture = str(facts.get("model.architecture", ""))
+        return _Model(f"{named or path.name} ({architecture})" if architecture else named or path.name, facts)
+    known_as, facts = named_facts(knowledge, named, _value_of(command, "--served-model-name"))
+    if not facts:
+        return _Model(named)
+    note = f"what is said of the model is what published models called {known_as} have; --model-config config.json makes sure"
+    guess = hinted_quantization(known_as)
+    hint = (f"the name suggests {guess} weights, which is a guess and not judged by; --model-config or --quantization tells",) if guess else ()
+    return _Model(f"{named} (by its name: {facts['model.architecture']})", facts, (note, *hint))
 
 
-def _model_path(command: LaunchCommand) -> str:
+def _value_of(command: LaunchCommand, *options: str) -> str:
     for index, word in enumerate(command.arguments):
         name, equals, value = word.partition("=")
-        if name in ("--model-path", "--model"):
+        if name in options:
             return value if equals else next(iter(command.arguments[index + 1 : index + 2]), "")
     return ""
+
+
+def _gpu_count(request: Request, command: LaunchCommand) -> int | None:
+    """GPUs that the server sees: what CUDA_VISIBLE_DEVICES of the command lists, at most those of the machine."""
+    visible = command.environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or not re.fullmatch(r"[\w-]+(,[\w-]+)*", visible):
+        return request.gpu_count
+    listed = len(visible.split(","))
+    return listed if request.gpu_count is None else min(listed, request.gpu_count)

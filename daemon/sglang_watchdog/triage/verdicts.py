@@ -18,6 +18,16 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """Something that would end the start and that cannot be told, because a fact is missing."""
+
+    flag: str
+    needs: str  # the fact: gpu.count, model.heads …, or path for a file that may be elsewhere
+    because: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True)
 class FlagVerdict:
     """What one flag comes to. `starts` is False where it ends the start."""
 
@@ -32,6 +42,7 @@ class FlagVerdict:
     starts: bool = True
     resolved: Any = None  # what the server makes of it, where that is another value
     reason: str = ""  # of an override: the rule alone, without what it leads to
+    open: tuple[OpenQuestion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +68,26 @@ class DecisionTold:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One launch judged on one release."""
+    """One launch judged on one release. `starts` is None where a file that the start
+    reads may or may not be there."""
 
     release: str  # as asked
     read_at: str  # the sampled release whose sources speak
-    starts: bool
+    starts: bool | None
     flags: tuple[FlagVerdict, ...]
     suggestions: tuple[Suggestion, ...]
     decisions: tuple[DecisionTold, ...]
     notes: tuple[str, ...] = ()
+    files: tuple[OpenQuestion, ...] = ()  # paths of the command that are not on this machine
 
     @property
     def is_clean(self) -> bool:
-        """Every flag has an effect and the server starts."""
-        return self.starts and not any(flag.verdict in NO_EFFECT or not flag.starts for flag in self.flags)
+        """Every flag has an effect, and nothing that is known ends the start."""
+        return self.starts is not False and not any(flag.verdict in NO_EFFECT or not flag.starts for flag in self.flags)
+
+    @property
+    def open(self) -> tuple[OpenQuestion, ...]:
+        """All that may still end the start; nothing, where it is known to fail."""
+        if self.starts is False:
+            return ()
+        return (*self.files, *(question for flag in self.flags for question in flag.open))
