@@ -140,9 +140,9 @@ def _model(knowledge: Knowledge, request: Request, command: LaunchCommand) -> _M
     known_as, facts = named_facts(knowledge, named, _value_of(command, "--served-model-name"))
     if not facts:
         return _Model(named)
-    note = f"what is said of the model is what published models called {known_as} have; --model-config config.json makes sure"
-    guess = hinted_quantization(known_as)
-    hint = (f"the name suggests {guess} weights, which is a guess and not judged by; --model-config or --quantization tells",) if guess else ()
+    note = f"the model is judged by its name: by what the library knows of {known_as}; --model-config config.json makes sure"
+    guess = "" if _value_of(command, "--quantization") else hinted_quantization(known_as)
+    hint = (f"the name suggests {guess} weights; that is a guess and nothing is judged by it: --model-config tells",) if guess else ()
     return _Model(f"{named} (by its name: {facts['model.architecture']})", facts, (note, *hint))
 
 
