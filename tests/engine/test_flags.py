@@ -106,7 +106,17 @@ def test_a_process_that_began_later_launched_another_life(library, judge, told):
     engine = live(library, judge, [*told, probe(later, began_s=later)])
 
     assert engine.runs[-1].launch is None
+    assert "began after this run" in engine.runs[-1].flag_table.because
     assert "flag.overridden" not in {one.topic for one in engine.findings.all()}
+
+
+def test_a_process_that_has_run_for_hours_did_not_begin_this_run(library, judge, told):
+    """A neighbour with the same port and model in another container, or a recording that is played beside a real server."""
+    began_s = start_s(told)
+    engine = live(library, judge, [*told, probe(began_s + 60, began_s=began_s - 4 * 3600)])
+
+    assert engine.runs[-1].launch is None
+    assert "240 minutes before this run's first line" in engine.runs[-1].flag_table.because
 
 
 @pytest.mark.parametrize(
@@ -114,12 +124,15 @@ def test_a_process_that_began_later_launched_another_life(library, judge, told):
     [
         (("--model-path", "/models/moe-small", "--port", "30001", "--attention-backend", "fa3"), "it listens on port 30001, this run on 30000"),
         (("--model-path", "/models/other", "--attention-backend", "fa3"), "it loads other, this run moe-small"),
+        (("--model-path", "/models/moe-small", "--served-model-name", "other"), "served_model_name is other there"),
+        (("--model-path", "/models/moe-small", "--tp", "4"), "tp_size is 4 there and 1 in this run's dump"),
     ],
 )
 def test_the_command_of_another_server_is_not_held_against_this_one(library, judge, told, words, says):
     engine = checked(library, judge, told, Launch(words=words, source="--command"))
 
     assert says in engine.runs[-1].flag_table.because
+    assert engine.runs[-1].flag_table.launch is None  # and it is not shown as what was asked
     assert flags_of(engine) == flags_of(checked(library, judge, told, None))
 
 

@@ -20,6 +20,7 @@ from .state import EngineState
 
 LAUNCH: Final = "launch command"  # as evidence: the same whoever told it
 _APART_S: Final = 2.0  # stamps of a log are whole seconds
+_SLOWEST_START_S: Final = 1800.0  # from exec to the dump: imports from a network disk, a model that is fetched before it
 
 
 class FlagFindings:
@@ -39,7 +40,7 @@ class FlagFindings:
         question = run.flag_question
         if question is None or (settings.awaits_launch and not run.is_launch_told and not is_over):
             return []
-        answer = settings.flag_judge(replace(question, launch=run.launch))
+        answer = settings.flag_judge(replace(question, launch=run.launch, launch_because="" if run.launch is not None else run.launch_because))
         run.flag_table = answer.table
         run.version += 1
         changes: list[Change] = []
@@ -60,12 +61,12 @@ class FlagFindings:
         return FlagQuestion(at_s=at_s, args=dict(run.args), release=run.release, facts=facts, lines=tuple(run.milestones.values()), dump=run.dump)
 
     def on_probe(self, run: RunState, probe: Probe) -> list[Change]:
-        """Take a launch command for the run, or that none can be known. A process that began later launched another life."""
+        """Take a launch command for the run, or that none can be known. A process that began later, or long before, launched another life."""
         if probe.origin != COMMAND_LINE:
             return []
-        began_later = probe.started_s is not None and run.started_at_s is not None and probe.started_s > run.started_at_s + _APART_S
         run.is_launch_told = True
-        if probe.command is not None and not began_later:
+        run.launch_because = _of_another_life(run, probe)
+        if probe.command is not None and not run.launch_because:
             run.launch = Launch(words=probe.command, source=probe.origin)
         return self.judge(run, probe.at_s) if run.flag_question is not None else []
 
@@ -78,6 +79,18 @@ class FlagFindings:
         run.launch = run.launch or self.state.settings.launch
         changes = self.judge(run, self.state.at(), is_over=True)
         return changes + (self.state.findings.close_run(run.id, run.ended_at_s) if run.phase is Phase.STOPPED else [])
+
+
+def _of_another_life(run: RunState, probe: Probe) -> str:
+    """Why the process did not begin this run; "" where its start and the run's go together, or one of them is not known."""
+    if probe.command is None or probe.started_s is None or run.started_at_s is None:
+        return ""
+    if probe.started_s > run.started_at_s + _APART_S:
+        return "the launcher that is running began after this run: its command launched another life"
+    if probe.started_s < run.started_at_s - _SLOWEST_START_S:
+        minutes = (run.started_at_s - probe.started_s) / 60
+        return f"the launcher that is running began {minutes:.0f} minutes before this run's first line: its command is another server's"
+    return ""
 
 
 def _statement(record: FlagRecord, run: RunState) -> Statement:

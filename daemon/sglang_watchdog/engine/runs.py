@@ -73,6 +73,7 @@ class RunState:
     sources: list[str] = field(default_factory=list)
     custom_logging: bool = False
     launch: Launch | None = None
+    launch_because: str = ""  # why the command that was found is not this run's
     is_launch_told: bool = False  # the launch command is known, or known not to be there
     flag_question: FlagQuestion | None = None  # once they are due
     flag_table: FlagTable | None = None  # once they are judged

@@ -29,6 +29,7 @@ class FlagQuestion:
     lines: tuple[LineEvidence, ...] = ()  # that taught facts, to be quoted
     dump: LineEvidence | None = None
     launch: Launch | None = None
+    launch_because: str = ""  # why a command that was found is not this run's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ TOPICS: Mapping[str, str] = {
     "deprecated": "flag.deprecated",
     "conflict": "flag.conflict",
 }
+_NEVER_CHANGED = ("port", "tp_size", "pp_size", "nnodes", "node_rank", "base_gpu_id", "served_model_name", "dist_init_addr", "random_seed")
+_GIVEN_ONLY = frozenset({"served_model_name", "dist_init_addr", "random_seed"})  # left out, the server fills them in
 _OWN = frozenset({"model_path", "tokenizer_path", "host", "port", "served_model_name", "random_seed", "nccl_port", "dist_init_addr"})
 
 
@@ -88,14 +90,22 @@ def _words(command: str | Sequence[str] | None) -> Sequence[str] | None:
 
 
 def _of_another_server(knowledge: Knowledge, release: str, words: Sequence[str], dump: Mapping[str, Json]) -> str:
-    """Why the command cannot have launched this run; "" where nothing says so. A port is never changed by the server; where it
-    fetches the model, the folder's own name stays."""
+    """Why the command cannot have launched this run; "" where nothing says so. Some values are never changed by the server, so that
+    they stand in the dump as they were given, or as the release's default; where it fetches the model, the folder's own name stays."""
     options = knowledge.table.options_at(release)
     asked = {flag.field: flag.value for flag in read_options(words, options) if flag.declared is not None and flag.is_value_known}
     has_file = any(word.partition("=")[0] == "--config" for word in words)
-    port = asked.get("port", None if has_file else knowledge.table.default("port", release))
-    if isinstance(port, int) and isinstance(dump.get("port"), int) and port != dump["port"]:
-        return f"the launch command found is another server's: it listens on port {port}, this run on {dump['port']}"
+    for name in _NEVER_CHANGED:
+        if name in asked or name in _GIVEN_ONLY or has_file or not knowledge.table.declares(name, release):
+            value = asked.get(name)
+        else:
+            value = knowledge.table.default(name, release)
+        runs = dump.get(name)
+        if value is None or runs is None or MASK in (value, runs) or same(value, runs):
+            continue
+        if name == "port":
+            return f"the launch command found is another server's: it listens on port {value}, this run on {runs}"
+        return f"the launch command found is another server's: {name} is {value} there and {runs} in this run's dump"
     model, runs = asked.get("model_path"), dump.get("model_path")
     if isinstance(model, str) and isinstance(runs, str) and _own_name(model) != _own_name(runs) and MASK not in (model, runs):
         return f"the launch command found is another server's: it loads {_own_name(model)}, this run {_own_name(runs)}"

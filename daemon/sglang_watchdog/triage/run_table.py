@@ -20,12 +20,12 @@ def table_of(knowledge: Knowledge, question: FlagQuestion, judged: RunJudgement)
     dump = as_fields(knowledge, last, question.args)
     described, undescribed = known_fields(knowledge, last)
     return FlagTable(
-        launch=question.launch,
+        launch=question.launch if judged.is_asked else None,
         releases=judged.releases,
         rows=tuple(_flag(one, dump.get(one.field), was_asked=judged.is_asked) for one in judged.verdicts),
         decisions=tuple(_decision(knowledge, one, question) for one in judged.decisions),
         suggestions=tuple(_suggestion(one) for one in judged.suggestions),
-        because=judged.because,
+        because=judged.because or question.launch_because,
         described=len(described),
         undescribed=len(undescribed),
     )
