@@ -44,8 +44,9 @@ class Statement(Shape):
 
     when: Expressions = []
     releases: str = Field(default="", description="PEP 440 specifier; default: the file's")
-    because: str = Field(min_length=3)
+    because: str = Field(min_length=3, description="{args.tp_size} and the like stand for the launch's own values")
     do: str = ""
+    unknown: str = Field(default="", description="What a missing fact may mean, where the statement cannot be judged")
     source: Source
 
 

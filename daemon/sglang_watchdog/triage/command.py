@@ -20,6 +20,7 @@ _SECRET_VARIABLE = re.compile(r"(?i)(?:^|_)(?:key|secret|passw\w*|credentials?|t
 _SECRET_FIELD = re.compile(r"(?i)(?:^|_)(?:key|secret|passw\w*|credentials?|(?:auth|access|bearer|hf)_token)$")
 _SECRET_WHOLE = frozenset({"hicache_storage_backend_extra_config", "model_loader_extra_config"})
 MASK = "***"
+ROUTER = "python -m sglang_router.launch_server"
 
 
 class NotACommand(ValueError):

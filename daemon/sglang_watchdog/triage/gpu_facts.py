@@ -19,7 +19,8 @@ def gpu_facts(name: str, gpus: Mapping[str, Mapping[str, Any]], memory_gib: floa
     if name:
         found = find_gpu(name, gpus)
         if found is None:
-            raise UnknownGpu(f"no GPU called {name!r} in the library; known: {', '.join(sorted(gpus))}")
+            known = ", ".join(sorted(gpus))
+            raise UnknownGpu(f"no GPU called {name!r} in the library; known: {known}; without --gpu all is judged that does not depend on it")
         product, record = found
         facts = {f"gpu.{key}": value for key, value in record.items() if key not in ("match", "about")}
         facts["gpu.name"] = product

@@ -57,9 +57,10 @@ class _Flag:
             outcome = self.resolution.holds(rule) if rule.speaks_for(self.release) else False
             if isinstance(outcome, Unknown) and outcome.path not in asked:
                 asked.add(outcome.path)
-                yield OpenQuestion(
-                    self.flag.option or self.flag.typed, outcome.path, f"{fact_words(outcome.path)} is not known", self._cure(outcome.path)
-                )
+                because = f"{fact_words(outcome.path)} is not known"
+                if rule.unknown:
+                    because += f"; {self.resolution.told(rule.unknown)}"
+                yield OpenQuestion(self.flag.option or self.flag.typed, outcome.path, because, self._cure(outcome.path))
 
     # -- refused by argparse ------------------------------------------------------------------------------------------
     def _refused(self) -> FlagVerdict:

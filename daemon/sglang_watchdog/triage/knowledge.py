@@ -42,6 +42,7 @@ class Rule:
     verdict: str = ""
     axis: str = ""
     logged: str = ""
+    unknown: str = ""
     option: str = ""
     to: str = ""
     stores: bool = True
@@ -203,6 +204,7 @@ def _rule(item: Mapping[str, Any], releases: str, where: str) -> Rule:
         verdict=item.get("verdict", ""),
         axis=item.get("axis", ""),
         logged=item.get("logged", ""),
+        unknown=item.get("unknown", ""),
         option=item.get("option", ""),
         to=item.get("to", ""),
         stores=item.get("stores", True),

@@ -8,6 +8,8 @@ from ..engine.products import Products
 from .knowledge import Knowledge
 
 _CACHE = re.compile(r"models--([^/]+)--([^/]+)(?:/|$)")  # the folder of a hub's cache: models--owner--name/snapshots/…
+_PARAMETERS = re.compile(r"(?i)(?:^|-)(\d+(?:\.\d+)?)B(?:-|$)")
+_LEAST_BYTES = 0.45  # of a weight: four bits, and names round the number of parameters up
 _FORMATS = (
     (re.compile(r"(?i)NVFP4|\bFP4\b"), "modelopt_fp4"),
     (re.compile(r"(?i)MXFP4"), "mxfp4"),
@@ -33,6 +35,10 @@ def named_facts(knowledge: Knowledge, *names: str) -> tuple[str, dict[str, Any]]
         facts |= products.facts_of("model.architecture", str(architecture))
         facts |= {f"model.{key}": value for key, value in shape.items()}
         facts["model.is_sparse_attention"] = "index_topk" in shape
+        named = _PARAMETERS.search(name)
+        billions = shape.get("parameters_b") or (float(named[1]) if named else 0.0)
+        if billions:
+            facts["model.weights_least_gib"] = round(billions * 1e9 * _LEAST_BYTES / 2**30, 1)
         return name, facts
     return "", {}
 

@@ -182,7 +182,7 @@ def _converted(text: str, kind: str) -> tuple[Any, str]:
         try:
             return json.loads(text), ""
         except ValueError as error:
-            return text, f"{text!r} is no JSON ({error}); is it quoted for the shell?"
+            return text, f"{text!r} is no JSON ({error})"
     if kind == "bool":
         # argparse's type=bool makes any text that is not empty true; the releases' own parsers read the word.
         return text.lower() not in _FALSE and bool(text), ""

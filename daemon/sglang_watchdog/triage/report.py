@@ -4,15 +4,17 @@ import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from .verdicts import Axes, FlagVerdict, Judgement
 
 SCHEMA = 1
 AXES = ("compatible", "condition_met", "auto_enabled", "functional", "already_set")
+_wrapped = partial(textwrap.wrap, break_on_hyphens=False)  # an option is copied whole
 _MARKS: Mapping[bool | None, str] = {True: "yes", False: "no", None: "?"}
 _STARTS: Mapping[tuple[bool | None, bool], str] = {
-    (True, False): "starts",
+    (True, False): "starts, by all that is checked",
     (True, True): "nothing known stops the start",
     (None, True): "not known whether it starts",
 }
@@ -151,7 +153,7 @@ def _flag_lines(flag: FlagVerdict, colour: bool, width: int) -> list[str]:
         verdict = f"\033[{_COLOURS.get(flag.verdict, '0')}m{verdict}\033[0m"
     lines = [f"  {verdict} {flag.flag}{value}"]
     text = flag.because + (f". {flag.do}" if flag.do else "")
-    lines += textwrap.wrap(text, width - 18, initial_indent=" " * 18, subsequent_indent=" " * 18)
+    lines += _wrapped(text, width - 18, initial_indent=" " * 18, subsequent_indent=" " * 18)
     axes = ", ".join(f"{name.replace('_', ' ')} {_MARKS[getattr(flag.axes, name)]}" for name in AXES)
     return [*lines, f"{' ' * 18}{axes}", f"{' ' * 18}{flag.source}"]
 
@@ -167,21 +169,22 @@ def _tail(one: Range, width: int) -> list[str]:
     if one.judgement.suggestions:
         lines += ["", "Helpful here and not set:"]
         for item in one.judgement.suggestions:
-            lines += textwrap.wrap(f"{item.flag}: {item.because} ({item.source})", width, initial_indent="  ", subsequent_indent="      ")
+            lines += _wrapped(f"{item.flag}: {item.because} ({item.source})", width, initial_indent="  ", subsequent_indent="      ")
     known = [item for item in one.judgement.decisions if item.value is not None]
     if known:
         lines += ["", "What the server decides without saying it in its dump:"]
         for decision in known:
-            lines += textwrap.wrap(f"{decision.name} = {decision.value}: {decision.because}", width, initial_indent="  ", subsequent_indent="      ")
+            name = decision.name.removeprefix("run.")
+            lines += _wrapped(f"{name} = {decision.value}: {decision.because}", width, initial_indent="  ", subsequent_indent="      ")
     open_ = _open(one.judgement)
     if open_:
         lines += ["", "Not known, and it may stop the start:"]
         for text in open_:
-            lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="      ")
+            lines += _wrapped(text, width, initial_indent="  ", subsequent_indent="      ")
     if one.judgement.notes:
         lines.append("")
     for note in one.judgement.notes:
-        lines += textwrap.wrap(f"Note: {note}", width, subsequent_indent="      ")
+        lines += _wrapped(f"Note: {note}", width, subsequent_indent="      ")
     return [*lines, ""]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..library.flag_table import UnknownRelease
 from ..sources.model_files import UnreadableConfig, read_model_config
-from .command import LaunchCommand, NotACommand, mask_words, read_command
+from .command import ROUTER, LaunchCommand, NotACommand, mask_words, read_command
 from .config_file import read_config
 from .gpu_facts import UnknownGpu, gpu_facts
 from .judge import judge, known_fields
@@ -51,7 +51,7 @@ def triage(knowledge: Knowledge, request: Request) -> Told:
         model = _model(knowledge, request, command)
     except (NotACommand, UnknownGpu, UnreadableConfig) as error:
         raise UsageError(str(error)) from error
-    facts = {**gpu, **model.facts}
+    facts = {"model.weights_least_gib": 0.0, **gpu, **model.facts}  # weights take at least nothing, where no more is known
     place = place_of(command, request.folder, installed=request.installed)
     judgements = [
         replace(one, notes=(*one.notes, *model.notes))
@@ -88,6 +88,9 @@ def judge_release(knowledge: Knowledge, release: str, command: LaunchCommand, fa
     config = read_config(command.arguments, options, folder)
     flags = [*read_options(config.words, options, config.name), *read_options(command.arguments, options)]
     notes = [config.problem] if config.problem else []
+    if command.launcher == ROUTER and any(flag.typed.startswith("--router-") for flag in flags):
+        flags = [flag for flag in flags if not flag.typed.startswith("--router-")]
+        notes.append("flags of the router (--router-…) are not judged: only those that it hands to its servers")
     judgement = judge(knowledge, release, flags, facts, is_whole_command=bool(command.launcher) and not config.is_missing, notes=notes)
     return replace(judgement, starts=False) if config.problem and not config.is_missing else judgement
 
@@ -135,6 +138,9 @@ def _model(knowledge: Knowledge, request: Request, command: LaunchCommand) -> _M
         path = request.folder / named
     if path is not None:
         facts = read_model_config(path)
+        if "model.weights_bytes" in facts:  # --quantization may halve or quarter 16-bit weights as they are loaded
+            share = 0.25 if _value_of(command, "--quantization") and facts["model.quantization"] == "none" else 1.0
+            facts["model.weights_least_gib"] = round(facts["model.weights_bytes"] * share / 2**30, 1)
         architecture = str(facts.get("model.architecture", ""))
         return _Model(f"{named or path.name} ({architecture})" if architecture else named or path.name, facts)
     known_as, facts = named_facts(knowledge, named, _value_of(command, "--served-model-name"))

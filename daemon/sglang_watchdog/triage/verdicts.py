@@ -83,7 +83,7 @@ class Judgement:
     @property
     def is_clean(self) -> bool:
         """Every flag has an effect, and nothing that is known ends the start."""
-        return self.starts is not False and not any(flag.verdict in NO_EFFECT or not flag.starts for flag in self.flags)
+        return self.starts is not False and not any(flag.verdict in (*NO_EFFECT, "conflict") for flag in self.flags)
 
     @property
     def open(self) -> tuple[OpenQuestion, ...]:
