@@ -8,7 +8,7 @@ import pytest
 
 from sglang_watchdog.triage.knowledge import Knowledge
 from sglang_watchdog.triage.report import to_json, to_markdown, to_text
-from sglang_watchdog.triage.run import Request, triage
+from sglang_watchdog.triage.run import Request, UsageError, triage
 from sglang_watchdog.triage.verdicts import Judgement
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
@@ -189,3 +189,24 @@ def test_flags_of_the_router_are_not_its_servers(knowledge: Knowledge):
 
     assert [one.flag for one in judgement.flags] == ["--model-path", "--dp-size"]
     assert "flags of the router" in judgement.notes[0]
+
+
+def test_options_of_another_server_are_translated(knowledge: Knowledge):
+    judgement = ask(knowledge, "--max-model-len 32768 --gpu-memory-utilization 0.9 --enforce-eager")
+
+    assert [one.verdict for one in judgement.flags] == ["unrecognised"] * 3
+    assert [one.do.split(":")[0] for one in judgement.flags] == ["Here it is --context-length", "Here it is --mem-fraction-static", "Here it is --disable-cuda-graph"]
+
+
+def test_a_word_that_belongs_to_no_option_may_be_the_model(knowledge: Knowledge):
+    judgement = ask(knowledge, "sglang serve Qwen/Qwen3-8B --port 8000")
+
+    assert "write --model-path Qwen/Qwen3-8B" in judgement.flags[0].do
+    assert judgement.starts is False
+
+
+def test_the_kind_of_server_is_an_option_of_the_command_itself(knowledge: Knowledge):
+    assert ask(knowledge, "sglang serve --model-path org/m --model-type llm").starts is True
+    assert ask(knowledge, "python -m sglang.launch_server --model-path org/m --model-type llm").starts is False
+    with pytest.raises(UsageError, match="images and video"):
+        ask(knowledge, "sglang serve --model-path org/m --model-type=diffusion")

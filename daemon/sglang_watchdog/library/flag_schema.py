@@ -107,6 +107,7 @@ class FlagBody(Shape):
     effect: str = Field(min_length=3, description="What the flag does where it acts")
     renamed_to: str = Field(default="", description="Its successor where a later release removed it")
     removed: str = Field(default="", description="Why it left, where it has no successor")
+    also_called: list[str] = Field(default=[], description="Options of other servers that mean this flag")
     path: Literal["", "model", "file"] = Field(default="", description="The value names a model (folder or repository) or a file that the start reads")
     needs: list[Need] = []
     automatic: list[Setting] = []

@@ -65,7 +65,10 @@ class _Flag:
     # -- refused by argparse ------------------------------------------------------------------------------------------
     def _refused(self) -> FlagVerdict:
         flag = self.flag
-        if flag.kind in ("value", "missing"):
+        if flag.kind == "missing":
+            source = self._declared_source()
+            return self._verdict("unrecognised", "its value is missing: the server does not start", "Give its value.", source, starts=False)
+        if flag.kind == "value":
             return self._verdict(
                 "unrecognised",
                 f"the value is refused: {flag.error}; the server does not start",
@@ -93,6 +96,23 @@ class _Flag:
                 "unrecognised",
                 f"it comes first with {later[0]}: {how}, the server does not start",
                 f"Remove it, or run SGLang {later[0]} or later.",
+                source,
+                starts=False,
+            )
+        if not text.startswith("-"):
+            return self._verdict(
+                "unrecognised",
+                f"it belongs to no option: {how}, the server does not start",
+                f"If it is the model, write --model-path {text}; else remove it, or quote the value it belongs to.",
+                source,
+                starts=False,
+            )
+        theirs = next((one for one in self.knowledge.flags.values() if text in one.also_called and one.covers(self.release)), None)
+        if theirs is not None:
+            return self._verdict(
+                "unrecognised",
+                f"an option of another server: {how}, the server does not start",
+                f"Here it is {theirs.flag}: {theirs.effect[:1].lower()}{theirs.effect[1:]}.",
                 source,
                 starts=False,
             )
@@ -127,7 +147,7 @@ class _Flag:
         if declared.action == "raise":
             return self._verdict(
                 "removed",
-                f"still declared, but giving it stops the start: {declared.says or 'it is deprecated'}",
+                f"still declared, but giving it stops the start: {declared.says.rstrip('.') or 'it is deprecated'}",
                 new,
                 source,
                 starts=False,
@@ -266,6 +286,8 @@ class _Flag:
             return "The run does not show it. Ask `sglang-watchdog triage` with --model-config and --gpu."
         if path == "gpu.count":
             return "Give --gpu-count."
+        if path.startswith("run."):
+            return "The library does not know this release's rule; keep the flag if it was chosen on purpose."
         return {
             "model": "Give --model-config config.json.",
             "gpu": "Give --gpu, and --gpu-memory-gib if the name does not tell it.",
@@ -360,6 +382,8 @@ _FACT_WORDS = {
 
 def fact_words(path: str) -> str:
     """A fact's name as a reader knows it."""
+    if path.startswith("run."):
+        return f"what the server decides of {path.removeprefix('run.').replace('_', ' ')}"
     if path in _FACT_WORDS:
         return _FACT_WORDS[path]
     root, _, name = path.partition(".")

@@ -72,6 +72,7 @@ class FlagKnowledge:
     renamed_to: str = ""
     removed: str = ""
     path: str = ""
+    also_called: tuple[str, ...] = ()
     notes: str = ""
     same_as: Mapping[str, str] = field_of(default_factory=dict)  # a value and its other name in the dump
     needs: tuple[Rule, ...] = ()
@@ -167,6 +168,7 @@ def compile_flags(signatures: Iterable[Signature]) -> dict[str, FlagKnowledge]:
             renamed_to=body["renamed_to"],
             removed=body["removed"],
             path=body["path"],
+            also_called=tuple(body["also_called"]),
             notes=body["notes"],
             same_as=body["same_as"],
             examples=tuple(body["examples"]),

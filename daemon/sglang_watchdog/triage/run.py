@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from ..library.flag_table import UnknownRelease
 from ..sources.model_files import UnreadableConfig, read_model_config
 from .command import ROUTER, LaunchCommand, NotACommand, mask_words, read_command
@@ -85,8 +87,11 @@ def _judgements(knowledge: Knowledge, request: Request, command: LaunchCommand, 
 def judge_release(knowledge: Knowledge, release: str, command: LaunchCommand, facts: Mapping[str, Any], folder: Path) -> Judgement:
     """Judge on one sampled release, the config file of the command included."""
     options = knowledge.table.options_at(release)
+    words, kind = _without_model_type(command, release)
+    if kind == "diffusion":
+        raise UsageError("--model-type diffusion starts SGLang's server for images and video; its flags are others and are not known here")
     config = read_config(command.arguments, options, folder)
-    flags = [*read_options(config.words, options, config.name), *read_options(command.arguments, options)]
+    flags = [*read_options(config.words, options, config.name), *read_options(words, options)]
     notes = [config.problem] if config.problem else []
     if command.launcher == ROUTER and any(flag.typed.startswith("--router-") for flag in flags):
         flags = [flag for flag in flags if not flag.typed.startswith("--router-")]
@@ -150,6 +155,21 @@ def _model(knowledge: Knowledge, request: Request, command: LaunchCommand) -> _M
     guess = "" if _value_of(command, "--quantization") else hinted_quantization(known_as)
     hint = (f"the name suggests {guess} weights; that is a guess and nothing is judged by it: --model-config tells",) if guess else ()
     return _Model(f"{named} (by its name: {facts['model.architecture']})", facts, (note, *hint))
+
+
+def _without_model_type(command: LaunchCommand, release: str) -> tuple[Sequence[str], str]:
+    """(the words that reach the server's own parser, what --model-type says): `sglang serve` takes that option for itself from 0.5.10 on
+    (cli/serve.py::_extract_model_type_override).
+    """
+    kind = _value_of(command, "--model-type")
+    if command.launcher != "sglang serve" or not kind or Version(release) < Version("0.5.10"):
+        return command.arguments, ""
+    words, kept, skips = command.arguments, [], False
+    for word in words:
+        if not skips and word.partition("=")[0] != "--model-type":
+            kept.append(word)
+        skips = word == "--model-type"
+    return kept, kind
 
 
 def _value_of(command: LaunchCommand, *options: str) -> str:
