@@ -75,6 +75,7 @@ def test_what_the_model_cannot_be_cut_into(knowledge: Knowledge, tmp_path: Path)
 def test_the_gpus_that_the_command_makes_visible_are_those_that_count(knowledge: Knowledge):
     assert ask(knowledge, "CUDA_VISIBLE_DEVICES=0,1 sglang serve --model-path org/m --tp 4").starts is False
     assert ask(knowledge, "CUDA_VISIBLE_DEVICES=0,1,2,3 sglang serve --model-path org/m --tp 4").starts is True
+    assert ask(knowledge, "CUDA_VISIBLE_DEVICES=5,6,7,8 sglang serve --model-path org/m --tp 4").starts is False  # 8 is not there: CUDA sees three
 
 
 def test_what_cannot_be_told_is_named_with_its_cure(knowledge: Knowledge):
@@ -210,3 +211,17 @@ def test_the_kind_of_server_is_an_option_of_the_command_itself(knowledge: Knowle
     assert ask(knowledge, "python -m sglang.launch_server --model-path org/m --model-type llm").starts is False
     with pytest.raises(UsageError, match="images and video"):
         ask(knowledge, "sglang serve --model-path org/m --model-type=diffusion")
+
+
+def test_options_in_a_shell_variable_are_not_known(knowledge: Knowledge):
+    judgement = ask(knowledge, 'sglang serve "${SERVER_ARGS[@]}"')
+
+    assert [(one.verdict, one.because) for one in judgement.flags] == [("unknown", "the options that it stands for are not known")]
+    assert (judgement.starts, len(judgement.open)) == (None, 1)
+
+
+def test_a_config_option_without_a_file_ends_the_start(knowledge: Knowledge):
+    judgement = ask(knowledge, "sglang serve --model-path org/m --config")
+
+    assert judgement.starts is False
+    assert "--config names no file" in judgement.notes

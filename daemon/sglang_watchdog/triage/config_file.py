@@ -34,7 +34,7 @@ def read_config(words: Sequence[str], options: Mapping[str, DeclaredOption], fol
     """Read the file that the words name, if any, from `folder`."""
     name = config_path(words)
     if not name:
-        return ConfigWords()
+        return ConfigWords(problem="--config names no file") if words[-1:] in (["--config"], ("--config",)) else ConfigWords()
     if words.count("--config") > 1:
         return ConfigWords(name=name, problem="several --config are refused")
     path = folder / name

@@ -9,7 +9,7 @@ from .judge_flag import fact_words, judge_flag, shown_value
 from .knowledge import Knowledge
 from .options import GivenFlag
 from .resolution import Resolution
-from .verdicts import DecisionTold, Judgement, Suggestion
+from .verdicts import DecisionTold, Judgement, OpenQuestion, Suggestion
 
 
 def judge(
@@ -43,8 +43,15 @@ def judge(
             )
         verdicts.append(verdict)
     told = list(notes)
-    starts = all(verdict.starts for verdict in verdicts)
-    if is_whole_command and "model_path" not in given and "model_path" not in unknown:
+    hidden = tuple(
+        OpenQuestion(flag.typed, "args", "the options that it stands for are not known", "Give the words as the server gets them.")
+        for flag in flags
+        if flag.kind == "variable"
+    )
+    starts: bool | None = all(verdict.starts for verdict in verdicts)
+    if starts and hidden:
+        starts = None
+    if is_whole_command and not hidden and "model_path" not in given and "model_path" not in unknown:
         told.append("--model-path is missing: the server does not start")
         starts = False
     result = Judgement(
@@ -56,7 +63,7 @@ def judge(
         tuple(decisions(knowledge, resolution)),
     )
     told += [f"fault of the library: {text}" for text in dict.fromkeys(resolution.faults)]
-    return replace(result, notes=tuple(told))
+    return replace(result, notes=tuple(told), files=hidden)
 
 
 def suggestions(knowledge: Knowledge, resolution: Resolution) -> Iterable[Suggestion]:

@@ -160,7 +160,7 @@ class _Flag:
         if not self.flag.is_value_known:
             return self._verdict(
                 "unknown",
-                f"its value {given!r} is filled in elsewhere",
+                f"its value {given!r} is filled in elsewhere" if self.flag.kind != "variable" else "the options that it stands for are not known",
                 "Give the command as the server gets it.",
                 self._declared_source(),
             )

@@ -31,7 +31,7 @@ class GivenFlag:
     value: Any = None
     is_value_known: bool = True  # False: a shell variable or a template's gap stands there
     error: str = ""
-    kind: str = ""  # of the error: unrecognised, ambiguous, value, missing
+    kind: str = ""  # of the error: unrecognised, ambiguous, value, missing; "variable": a shell variable that may hold any options
     candidates: tuple[str, ...] = ()
     origin: str = "command line"  # or the config file's name
 
@@ -58,7 +58,9 @@ def read_options(words: Sequence[str], options: Mapping[str, DeclaredOption], or
         word = words[index]
         index += 1
         if not _is_option(word, options):
-            if word != "--":
+            if _VARIABLE.search(word):
+                flags.append(GivenFlag(word, "", None, is_value_known=False, kind="variable", origin=origin))
+            elif word != "--":
                 flags.append(GivenFlag(word, "", None, error=f"{word!r} belongs to no option", kind="unrecognised", origin=origin))
             continue
         typed, equals, inline = _split(word, options)

@@ -185,5 +185,9 @@ def _gpu_count(request: Request, command: LaunchCommand) -> int | None:
     visible = command.environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not re.fullmatch(r"[\w-]+(,[\w-]+)*", visible):
         return request.gpu_count
-    listed = len(visible.split(","))
-    return listed if request.gpu_count is None else min(listed, request.gpu_count)
+    listed = visible.split(",")
+    if request.gpu_count is None:
+        return len(listed)
+    count = request.gpu_count
+    unknown = next((place for place, name in enumerate(listed) if name.isdigit() and int(name) >= count), len(listed))
+    return min(unknown, count)  # CUDA sees those before the first that is not there

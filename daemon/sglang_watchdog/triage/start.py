@@ -54,7 +54,7 @@ def with_files(knowledge: Knowledge, judgement: Judgement, place: Place, words: 
         else:
             flags.append(verdict)
             questions.append(missing)
-    starts: bool | None = judgement.starts and all(flag.starts for flag in flags)
+    starts = judgement.starts if all(flag.starts for flag in flags) else False
     if starts and questions:
         starts = None
     return replace(judgement, flags=tuple(flags), starts=starts, files=(*judgement.files, *questions))

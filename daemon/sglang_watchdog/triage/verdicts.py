@@ -78,7 +78,7 @@ class Judgement:
     suggestions: tuple[Suggestion, ...]
     decisions: tuple[DecisionTold, ...]
     notes: tuple[str, ...] = ()
-    files: tuple[OpenQuestion, ...] = ()  # paths of the command that are not on this machine
+    files: tuple[OpenQuestion, ...] = ()  # paths that are not on this machine, words whose options are not known
 
     @property
     def is_clean(self) -> bool:
