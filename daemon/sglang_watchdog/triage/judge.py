@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..engine.conditions import Unknown
-from .judge_flag import fact_words, judge_flag, shown_value
+from .fact_words import fact_words
+from .judge_flag import judge_flag, shown_value
 from .knowledge import Knowledge
 from .options import GivenFlag
 from .resolution import Resolution

@@ -108,7 +108,7 @@ def _between(each: Sequence[Judgement]) -> Judgement:
     return replace(
         high,
         flags=tuple(flags),
-        starts=low.starts and high.starts,
+        starts=False if False in (low.starts, high.starts) else None if None in (low.starts, high.starts) else True,
         notes=(*high.notes, note),
         suggestions=tuple(one for one in high.suggestions if one in low.suggestions),
     )
