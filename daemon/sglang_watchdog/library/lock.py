@@ -23,7 +23,7 @@ DETECTING: Final = (
     "resolve_when", "yields_to", "flag",
 )  # fmt: skip
 TELLING: Final = frozenset({"because", "anywhere", "example", "level"})
-LATER: Final = frozenset({"moved", "same_as"})  # parts that came after signatures were locked: empty, they are not there
+LATER: Final = frozenset({"moved", "same_as", "path", "also_called", "unknown"})  # parts that came after signatures were locked: empty, they are not there
 
 
 @dataclass(frozen=True, slots=True)
