@@ -161,6 +161,11 @@ class Ledger:
     def finding(self, id: str) -> FindingRow | None:
         return next(iter(self.findings(FindingFilter(id=(id,)), limit=1).items), None)
 
+    def has_finding(self, name: str, value: str) -> bool:
+        """Whether one is kept whose `server`, `topic` or `signature` is this; its signature may be gone from the library."""
+        wanted = FindingFilter(**{name: (value,)}) if name in ("server", "topic", "signature") else None
+        return wanted is not None and bool(self.findings(wanted, limit=1).items)
+
     def open_findings(self, server: str) -> tuple[Finding, ...]:
         """The findings of a server that were pending or firing when they were last heard of."""
         wanted = FindingFilter(server=(server,), state=(State.PENDING.value, State.FIRING.value))

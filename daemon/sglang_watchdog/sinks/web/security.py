@@ -29,6 +29,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz", "/livez", "/-/healthy", "/-/ready"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_STREAM: Final = "/api/v1/changes"
 _PAGES: Final = frozenset({"/", "/docs"})  # answer strangers with a form for the token
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -81,7 +82,7 @@ class Gate:
         if not scope["path"]:  # the bare prefix: relative addresses on the page would leave it
             await RedirectResponse(f"{self._settings.root_path}/", 308)(scope, receive, dressed)
             return
-        await self._app(scope, body.receive, dressed)
+        await self._app(_as_get(scope), body.receive, _headless(dressed) if scope["method"] == "HEAD" else dressed)
 
     def _admit(self, scope: Scope, headers: "_Headers") -> Token | None:
         """The token, None where none is needed.
@@ -284,6 +285,20 @@ class _Body:
 
     def _problem(self) -> Problem:
         return Problem(413, "too-large", f"Bodies may have {self._limit} bytes at most.", headers={"connection": "close"})
+
+
+def _as_get(scope: Scope) -> Scope:
+    """HEAD is GET whose answer has no body (RFC 9110, 9.3.2), on every route there is. The stream has no end to wait for, and so no HEAD."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" and scope["path"] != _STREAM else scope
+
+
+def _headless(send: Send) -> Send:
+    """The answer without its body."""
+
+    async def headless(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return headless
 
 
 def _dressed(send: Send) -> Send:
