@@ -23,6 +23,7 @@ Entry = tuple[Job, "Future[Any]"]
 
 _BATCH: Final = 500  # jobs in one transaction
 _MAINTAIN_EVERY_S: Final = 60.0
+_FIRST_RETRY_S: Final = 1.0  # after a disk failed; twice as long each time, up to `retry_s`
 # What SQLite says when the place is at fault and not the statement.
 _DISK_FAULTS: Final = frozenset(
     {
@@ -123,19 +124,25 @@ class Writer:
 
     def _work(self) -> None:
         maintain_at = time.monotonic() + _MAINTAIN_EVERY_S
-        retry_at = time.monotonic() + self._retry_s
+        wait_s = min(_FIRST_RETRY_S, self._retry_s)
+        retry_at = time.monotonic() + wait_s
         is_last = False
         while not is_last:
+            was_durable = self.state.is_durable
             try:
-                first = self._jobs.get(timeout=min(self._retry_s, _MAINTAIN_EVERY_S))
+                first = self._jobs.get(timeout=_MAINTAIN_EVERY_S if was_durable else wait_s)
             except queue.Empty:
                 pass
             else:
                 batch, is_last = self._batch(first)
                 self._transact(batch)
+            if was_durable and not self.state.is_durable:  # just now: much is over in a moment, the rest is asked more and more rarely
+                wait_s = min(_FIRST_RETRY_S, self._retry_s)
+                retry_at = time.monotonic() + wait_s
             if not self.state.is_durable and (is_last or time.monotonic() >= retry_at):
                 self._back_to_disk()
-                retry_at = time.monotonic() + self._retry_s
+                wait_s = min(2 * wait_s, self._retry_s)
+                retry_at = time.monotonic() + wait_s
             if time.monotonic() >= maintain_at:
                 self._transact([(self._maintain, Future())])
                 maintain_at = time.monotonic() + _MAINTAIN_EVERY_S

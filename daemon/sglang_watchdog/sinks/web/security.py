@@ -29,7 +29,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz", "/livez", "/-/healthy", "/-/ready"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_STREAM: Final = "/api/v1/changes"
 _PAGES: Final = frozenset({"/", "/docs"})  # answer strangers with a form for the token
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -288,8 +287,8 @@ class _Body:
 
 
 def _as_get(scope: Scope) -> Scope:
-    """HEAD is GET whose answer has no body (RFC 9110, 9.3.2), on every route there is. The stream has no end to wait for, and so no HEAD."""
-    return {**scope, "method": "GET"} if scope["method"] == "HEAD" and scope["path"] != _STREAM else scope
+    """HEAD is GET whose answer has no body (RFC 9110, 9.3.2), on every route there is but the stream."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" and scope["path"] != problems.STREAM else scope
 
 
 def _headless(send: Send) -> Send:
