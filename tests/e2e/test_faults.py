@@ -18,11 +18,11 @@ from telemetry.fake_nvml import compiler
 
 from .daemon import RunningDaemon
 
-SIGNATURE = "startup-scheduler-exception"
+SIGNATURE = "startup-weights-not-ready"  # raised the moment it is read: waits for no more lines and no release
 
 
 class Watched:
-    """A log that is written while the daemon reads it: each `crash` is a server's start and end, and a finding."""
+    """A log that is written while the daemon reads it: each `crash` is a server's start that comes to nothing, and a finding."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "server.log"
@@ -37,7 +37,7 @@ class Watched:
         with self.path.open("a") as log:
             log.write(
                 f"[{moment}] server_args=ServerArgs(model_path='{model}', tp_size=1, log_level='info')\n"
-                f"[{moment}] Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: died {model}\n\n"
+                f"[{moment}] Weights are not ready after waiting 120 seconds\n"
             )
         return model
 

@@ -15,11 +15,13 @@ from .daemon import RunningDaemon
 from .test_faults import Watched, is_found
 
 ROUNDS = 4
+PIPELINED = 40
 GROWTH_MIB = 24  # of a process of some 150 MiB; the first round warms allocators up and is not counted
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[tuple[RunningDaemon, Watched]]:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningDaemon, Watched]]:
+    tmp_path = tmp_path_factory.mktemp("hostile")
     log = Watched(tmp_path)
     config = tmp_path / "watchdog.yaml"
     # Hostile clients and the test itself come from one address here: only what each connection may do is left at its default.
@@ -37,9 +39,14 @@ def resident_mib(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-def connected(daemon: RunningDaemon) -> socket.socket:
+def connected(daemon: RunningDaemon, receive_buffer: int | None = None) -> socket.socket:
     host, port = urllib.parse.urlsplit(daemon.url).netloc.split(":")
-    return socket.create_connection((host, int(port)), timeout=5)
+    client = socket.socket()
+    client.settimeout(5)
+    if receive_buffer is not None:  # before connecting: later it no longer shrinks the window that was offered
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.connect((host, int(port)))
+    return client
 
 
 def is_over(client: socket.socket) -> bool:
@@ -52,6 +59,24 @@ def is_over(client: socket.socket) -> bool:
     except OSError:
         pass
     return True
+
+
+def bytes_until_the_end(client: socket.socket) -> int:
+    """What still comes until the connection is over; a connection that is not over fails the test."""
+    taken = 0
+    try:
+        while part := client.recv(65_536):
+            taken += len(part)
+    except ConnectionError:
+        pass
+    return taken
+
+
+def connections(daemon: RunningDaemon) -> int:
+    """How many the daemon holds open, as the kernel knows."""
+    port = f":{int(urllib.parse.urlsplit(daemon.url).netloc.rsplit(':')[1]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(port) and row[3] == "01" for row in rows)
 
 
 def attack(daemon: RunningDaemon) -> dict[str, int]:
@@ -100,17 +125,19 @@ def test_readers_that_do_not_read_are_cut_off_and_lose_nothing_but_their_connect
     for _ in range(60):
         last = log.crash()
     daemon.wait_for(lambda: is_found(daemon, last), 60)
+    answer_bytes = len(daemon.text("/api/v1/findings?limit=1000"))
     with contextlib.ExitStack() as stack:
         clients = []
         for _ in range(20):
-            client = stack.enter_context(connected(daemon))
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            client.sendall(b"GET /api/v1/findings?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 40)
+            client = stack.enter_context(connected(daemon, receive_buffer=2048))
+            client.sendall(b"GET /api/v1/findings?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * PIPELINED)
             clients.append(client)
         before = time.monotonic()
         assert daemon.get("/api/v1/status")["engine_errors"] == 0
         model = log.crash()
         daemon.wait_for(lambda: is_found(daemon, model))
         assert time.monotonic() - before < 20
-        assert [is_over(client) for client in clients] == [True] * len(clients)
+        daemon.wait_for(lambda: connections(daemon) <= 1)  # all are cut off before anybody reads
+        taken = [bytes_until_the_end(client) for client in clients]
+        assert max(taken) < PIPELINED * answer_bytes, "it was cut off, not served"
     assert json.loads(daemon.text("/readyz"))["status"] == "ok"

@@ -381,3 +381,53 @@ def test_severities_in_the_schema_are_the_words_of_the_model(story):
     document = story.client().get("/openapi.json").json()
 
     assert document["components"]["schemas"]["Severity"]["enum"] == [each.value for each in Severity]
+
+
+@pytest.mark.parametrize(
+    ("matchers", "where", "hint"),
+    [
+        ({"server": "chatt"}, "body.matchers.server", "Did you mean `chat`?"),
+        ({"topic": "moe.config-mising"}, "body.matchers.topic", "Did you mean `moe.config-missing`?"),
+        ({"signature": "moe-confg-missing"}, "body.matchers.signature", "Did you mean `moe-config-missing`?"),
+        ({"severity": "error"}, "body.matchers.severity", "critical, info, warning"),
+        ({"gpu": "GPU-0000"}, "body.matchers.gpu", "index"),
+        ({"finding": "none"}, "body.matchers.finding", "/api/v1/findings"),
+        ({"run": "none"}, "body.matchers.run", "/api/v1/runs"),
+        ({"signature": "moe-config-missing", "topic": "crash.scheduler"}, "body.matchers.topic", "moe.config-missing"),
+    ],
+)
+def test_a_silence_for_what_cannot_exist_is_refused_with_the_nearest_word(story, matchers, where, hint):
+    """Else somebody relies on it and is called at night all the same."""
+    client = story.client(WRITE)
+    answer = client.post("/api/v1/silences", json={"matchers": matchers, "reason": "r", "duration_s": 60})
+
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:sglang-watchdog:problem:matches-nothing")
+    assert [each["where"] for each in answer.json()["errors"]] == [where]
+    assert hint in answer.json()["errors"][0]["message"]
+    assert client.get("/api/v1/silences").json()["silences"] == []
+
+
+def test_what_has_no_finding_yet_or_a_finding_of_a_signature_that_is_gone_can_be_silenced(story):
+    story.tell(material.fired("old", topic="own.topic-of-yesterday"))
+    for matchers in ({"topic": "crash.scheduler"}, {"topic": "own.topic-of-yesterday"}, {"gpu": "7"}):
+        body = {"matchers": matchers, "reason": "r", "duration_s": 60}
+        assert story.client(WRITE).post("/api/v1/silences", json=body).status_code == 201
+
+
+def test_head_is_get_without_the_body_and_what_is_not_possible_names_what_is(story):
+    client = story.client(WRITE)
+    for path in ("/", "/docs", "/openapi.json", "/api/v1", "/api/v1/findings", "/api/v1/runs/run-1", "/metrics", "/readyz"):
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        assert int(head.headers["content-length"]) > 0, path
+    assert client.head("/api/v1/findings/none").status_code == 404
+    for method, path, allowed in (
+        ("PUT", "/api/v1/findings", "GET, HEAD"),
+        ("PATCH", "/api/v1/silences", "GET, HEAD, POST"),
+        ("GET", "/api/v1/findings/cause/acknowledgement", "POST, DELETE"),
+        ("GET", "/-/reload", "POST"),
+        ("HEAD", "/api/v1/changes", "GET"),
+    ):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.headers.get("allow")) == (405, allowed), (method, path)
+        assert answer.headers["content-type"] == "application/problem+json"

@@ -188,3 +188,22 @@ def test_memory_is_bounded_while_the_disk_is_away(tmp_path):
 
     assert len(changes(ledger)) == ledger_fallback.MEMORY_CHANGES
     ledger.close()
+
+
+def test_damage_that_a_reader_meets_makes_the_writer_leave_the_file(tmp_path):
+    """The writer itself may not come by the bad page for long."""
+    said = Said()
+    ledger = Ledger(tmp_path / "ledger.db", on_state=said, retry_s=0.02)
+
+    def question(_: sqlite3.Connection) -> None:
+        fault = sqlite3.DatabaseError("database disk image is malformed")
+        fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise fault
+
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+        ledger.read(question)
+    said.wait_until(is_durable=True)
+
+    assert [state.is_durable for state in said.states] == [False, True]
+    assert "malformed" in said.states[0].because
+    ledger.close()

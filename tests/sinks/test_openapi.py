@@ -1,6 +1,7 @@
 """The API document that others generate clients from: committed, so that a change of it is seen and meant."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,30 @@ def test_every_reference_in_the_document_leads_somewhere(daemon):
     referenced = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
 
     assert referenced <= names
+
+
+def test_every_topic_and_signature_in_an_example_exists(daemon, library):
+    """Somebody copies it."""
+    named = {key: found for key, known in (("topic", library.topics), ("signature", library.signatures)) if (found := set(_values(json.loads(written(daemon)), key)) - set(known))}
+
+    assert named == {}
+
+
+def _values(node: object, key: str) -> Iterator[str]:
+    """Every text under `key` anywhere in the document; descriptions of fields are no texts."""
+    if isinstance(node, dict):
+        yield from [node[key]] if isinstance(node.get(key), str) else []
+        for each in node.values():
+            yield from _values(each, key)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _values(each, key)
+
+
+def test_the_documentation_names_the_address_under_which_it_was_asked_or_the_configured_one(daemon):
+    assert "curl http://127.0.0.1:17999/api/v1/findings" in daemon.client().get("/docs", headers={"host": "127.0.0.1:17999"}).text
+    assert "curl https://dog.example/w/api/v1/runs" in daemon.client(external_url="https://dog.example/w/", root_path="/w").get("/docs").text
+    assert "curl http://localhost:80/w/api/v1/runs" in daemon.client(root_path="/w").get("/w/docs", headers={"host": "localhost:80"}).text
 
 
 def test_the_documentation_page_shows_every_operation_and_loads_nothing(daemon):

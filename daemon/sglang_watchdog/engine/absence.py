@@ -10,6 +10,12 @@ from .conditions import CompiledCondition, Context, Fault, Unknown
 from .releases import Releases
 from .runs import RunState
 
+NOT_SEARCHED = Verdict(
+    Answer.UNKNOWN,
+    "the signature came with a reload after this run began, so earlier lines were not searched for it",
+    "restart the watchdog: it reads the current run again from its first line",
+    "reloaded",
+)
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
 

@@ -3,6 +3,7 @@
 from ..model.finding import Coverage, Verdict
 from ..model.signature import Signature
 from ..model.words import Answer
+from .absence import NOT_SEARCHED
 from .compiled import CompiledSignature
 from .runs import RunState
 from .state import EngineState
@@ -44,7 +45,7 @@ def _verdict(state: EngineState, item: CompiledSignature, run: RunState) -> Verd
         return NO_TELEMETRY
     if item.is_windowed:
         return Verdict(Answer.UNKNOWN, "its moment never came in what was read", "", "opportunity")
-    return _never_said(run)
+    return _never_said(run) if run.was_searched_for(signature) else NOT_SEARCHED
 
 
 def _never_said(run: RunState) -> Verdict:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..model.finding import Change, Coverage, Finding, Run, RunChanged
 from ..model.observation import Command, Dump, Gap, Hit, Json, Observation, Sample, Watermark
 from ..model.signature import Library
-from ..model.words import Phase, State
+from ..model.words import Phase
 from .compiled import compile_library, is_hardware
 from .coverage import coverage_of, coverage_unseen
 from .flags import FlagFindings
@@ -90,13 +90,18 @@ class Engine:
         return self.state.faults
 
     def reload(self, library: Library) -> list[Change]:
-        """Take a new library; the state of signatures that did not change survives, findings of vanished ones expire."""
+        """Take a new library; the state of signatures that did not change survives. Findings of vanished ones expire, and are
+        reopened when the signature comes back unchanged while their run goes on."""
+        old, at_s, findings = self.state.compiled.library, self.state.at(), self.state.findings
+        changes = findings.withdraw(old, library, at_s)
         self.state.take_library(library)
         self.roots.forget()
         self.state.silences.clear()
         self.silences.forget()
-        gone = [f for f in self.state.findings.all() if f.signature not in library.signatures and f.state is State.FIRING]
-        return [change for f in gone for change in self.state.findings.expire(f.id, self.state.at())]
+        over = {run.id for run in self.runs if run.closed}
+        changes += findings.bring_back(library, {item.signature.id for item in self.state.compiled.windowed}, over, at_s)
+        self.state.forget_verdicts(library.signatures.keys() - old.signatures.keys())
+        return changes
 
     def use(self, settings: EngineSettings) -> None:
         """Judge with other thresholds from here on; what was recognised stays."""

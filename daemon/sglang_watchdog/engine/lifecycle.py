@@ -1,12 +1,12 @@
 """The life of a finding: states as a table, evidence kept within bounds, causes folded over their symptoms."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..model.finding import Change, Evidence, Finding, FindingChanged, LineEvidence
-from ..model.signature import Signature
+from ..model.signature import Library, Pattern, Signature
 from ..model.words import Answer, ScopeKind, Severity, State
 
 MAX_LINES: Final = 12  # quoted lines of one finding: the first ones, then the newest
@@ -68,6 +68,7 @@ class _Record:
     opposite_since_s: float | None = None  # first "no" (or unknown) in a row
     lines: list[LineEvidence] = field(default_factory=list)
     newest: list[LineEvidence] = field(default_factory=list)
+    withdrawn: tuple[Pattern | None, ...] | None = None  # it fired when its signature went; what that searched for then
 
 
 class Findings:
@@ -186,12 +187,34 @@ class Findings:
         record = self._records.get(key)
         return self._move(record, State.RESOLVED, at_s) if record and record.state is State.FIRING else []
 
-    def expire(self, finding_id: str, at_s: float | None) -> list[Change]:
-        """Its signature is gone: nobody will see it clear."""
-        for record in self._records.values():
-            if record.finding.id == finding_id and record.state is State.FIRING:
-                return self._move(record, State.EXPIRED, at_s)
-        return []
+    def withdraw(self, old: Library, new: Library, at_s: float | None) -> list[Change]:
+        """The signatures of these findings are gone: nobody will see them clear."""
+        changes: list[Change] = []
+        for record in list(self._records.values()):
+            if record.signature.id not in new.signatures and record.state is State.FIRING:
+                changes += self._move(record, State.EXPIRED, at_s)
+                record.withdrawn = _searched(record.signature, old)
+        return changes
+
+    def bring_back(self, library: Library, judged_anyway: Container[str], over: Container[str], at_s: float | None) -> list[Change]:
+        """Signatures that were gone are there again, and say what they said: what they concluded from a run that goes on still holds.
+
+        `judged_anyway`: signatures that look at windows and so find again by themselves. `over`: runs that have ended.
+        """
+        changes: list[Change] = []
+        for record in list(self._records.values()):
+            signature = library.signatures.get(record.signature.id)
+            if record.withdrawn is None or signature is None:
+                continue
+            is_same = _judges_alike(record.signature, signature) and record.withdrawn == _searched(signature, library)
+            record.withdrawn = None
+            if record.state is not State.EXPIRED or not is_same or signature.id in judged_anyway or record.key.run in over:
+                continue
+            record.signature, record.severity = signature, self._overrides.get(signature.id, signature.severity)
+            record.opposite_since_s = None
+            record.finding = replace(record.finding, severity=record.severity, reopened=record.finding.reopened + 1)
+            changes += self._move(record, State.FIRING, at_s)
+        return changes
 
     def close_run(self, run: str, at_s: float | None) -> list[Change]:
         """The run is over: what fires in it has nobody left to see it clear."""
@@ -315,6 +338,18 @@ class Findings:
                 record.finding = replace(record.finding, explained_by=by, explains=explains)
                 changes.append(FindingChanged(record.finding.last_seen_s, record.finding, record.state))
         return changes
+
+
+def _searched(signature: Signature, library: Library) -> tuple[Pattern | None, ...]:
+    return tuple(library.patterns.get(name) for name in (*signature.match, *signature.unless, *signature.await_))
+
+
+def _judges_alike(one: Signature, other: Signature) -> bool:
+    """Whether a mend between two reloads left alone what a conclusion rests on."""
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("revision", "kind", "scope", "releases", "match", "unless", "await_", "absence", "applies_when", "when", "windows")
+    )
 
 
 def _explains(cause: _Record, symptom: _Record) -> bool:

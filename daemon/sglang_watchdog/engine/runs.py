@@ -11,6 +11,7 @@ from typing import Final
 from ..model.finding import AbsenceEvidence, FactEvidence, LineEvidence, Release, Run
 from ..model.flags import FlagQuestion, FlagTable, Launch
 from ..model.observation import Dump, Gap, Hit, Json, Position
+from ..model.signature import Signature
 from ..model.words import Phase
 from .load import Load
 from .yardstick import Yardstick
@@ -70,6 +71,7 @@ class RunState:
     milestone_counts: dict[str, int] = field(default_factory=dict)
     first_hits: dict[tuple[str, str], LineEvidence] = field(default_factory=dict)  # first of (pattern, rank)
     gaps: list[Gap] = field(default_factory=list)
+    unsearched: set[str] = field(default_factory=set)  # patterns that came by a reload: earlier lines were not searched for them
     sources: list[str] = field(default_factory=list)
     custom_logging: bool = False
     launch: Launch | None = None
@@ -84,6 +86,12 @@ class RunState:
     processes: dict[tuple[str, int], str] = field(default_factory=dict)  # (role, pid): state as last seen
     yardstick: Yardstick = field(default_factory=Yardstick)
     version: int = 0  # rises with every fact, so that contexts are rebuilt only then
+
+    def was_searched_for(self, signature: Signature) -> bool:
+        """Whether every line since the run's start was searched for what the signature looks for."""
+        absence = signature.absence
+        witnesses = (*absence.opportunity, *absence.witness) if absence is not None else ()
+        return self.unsearched.isdisjoint((*signature.match, *signature.await_, *witnesses))
 
     # --- what is known --------------------------------------------------------------------------------------------
 

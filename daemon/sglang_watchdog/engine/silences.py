@@ -3,7 +3,7 @@
 from ..model.finding import Change, Evidence, FactEvidence
 from ..model.observation import Hit
 from ..model.words import Answer, State
-from .absence import Silence, judge_silence
+from .absence import NOT_SEARCHED, Silence, judge_silence
 from .compiled import CompiledSignature
 from .conditions import Context
 from .lifecycle import Statement
@@ -58,11 +58,17 @@ class SilenceJudge:
                 judged = self.windowed.judged_now(item, run, now, context)
                 if judged.verdict.answer is not Answer.YES:
                     silence = Silence(judged.verdict)
+            rests_on_lines = silence.verdict.answer is Answer.YES or silence.verdict.reason in ("witness", "opportunity")
+            if rests_on_lines and not run.was_searched_for(item.signature) and not self._stands(item, run):
+                silence = Silence(NOT_SEARCHED)
             self.state.silences[run.id, item.signature.id] = silence
             if silence.verdict.answer is Answer.YES and not self.state.gives_way(item.signature, run):
                 changes += self._conclude(item, run, silence, context)
             self.state.note_fault(item.signature, silence.verdict)
         return changes + (self.state.fold() if changes else [])
+
+    def _stands(self, item: CompiledSignature, run: RunState) -> bool:
+        return self.state.findings.state_of(self.state.key(item.signature, run)) is State.FIRING
 
     def _conclude(self, item: CompiledSignature, run: RunState, silence: Silence, context: Context) -> list[Change]:
         signature, at_s = item.signature, self.state.at()

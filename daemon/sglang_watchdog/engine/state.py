@@ -1,11 +1,12 @@
 """What the judges of one engine share: its runs, GPUs, sources, findings and the verdicts so far."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ..model.finding import Change, LineEvidence, Run, Verdict
 from ..model.observation import Json
 from ..model.signature import Library, Signature
-from ..model.words import Answer, Phase
+from ..model.words import Answer, Phase, State
 from .absence import Silence
 from .compiled import CompiledLibrary, compile_library, is_hardware
 from .gpus import GpuState
@@ -48,9 +49,18 @@ class EngineState:
 
     def take_library(self, library: Library) -> None:
         """Judge by `library` from now on."""
-        self.compiled = compile_library(library)
+        old, self.compiled = self.compiled, compile_library(library)
+        unsearched = {name for name, roles in self.compiled.roles.items() if not _was_kept(old, library, name, is_watched=roles.watched)}
+        for run in self.runs:
+            run.unsearched |= unsearched
         self.releases = Releases(library.releases)
         self.products = Products(library.models, library.gpus, library.shapes, library.parameter_bytes)
+
+    def forget_verdicts(self, signatures: Collection[str]) -> None:
+        """Verdicts of signatures that come back after a reload hold only where a finding says so."""
+        for run, name in [key for key in self.verdicts if key[1] in signatures]:
+            if self.findings.state_of(Key(self.server, run, name)) is not State.FIRING:
+                del self.verdicts[run, name]
 
     @property
     def run(self) -> RunState | None:
@@ -111,6 +121,12 @@ class EngineState:
     def gives_way(self, signature: Signature, run: RunState | None) -> bool:
         """Whether a finding that says more stands already."""
         return self.findings.stands(run.id if run is not None else None, signature.yields_to)
+
+
+def _was_kept(old: CompiledLibrary, new: Library, pattern: str, *, is_watched: bool) -> bool:
+    """Whether lines were searched for this pattern before a reload, and its first one kept if it is awaited or a witness."""
+    roles = old.roles.get(pattern)
+    return roles is not None and roles.watched >= is_watched and old.library.patterns.get(pattern) == new.patterns.get(pattern)
 
 
 def in_phase(signature: Signature, run: RunState | None) -> bool:

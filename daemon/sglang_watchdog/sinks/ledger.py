@@ -137,7 +137,7 @@ class Ledger:
         self._thread.close()
 
     def maintain(self, connection: sqlite3.Connection) -> None:
-        """Retention, as the writer does once a minute."""
+        """Retention, as the writer does four times a minute."""
         ledger_retention.forget(connection, self._retention, now_s=self._now())
         if not self.state.is_durable:
             ledger_fallback.bound(connection)
@@ -160,6 +160,11 @@ class Ledger:
 
     def finding(self, id: str) -> FindingRow | None:
         return next(iter(self.findings(FindingFilter(id=(id,)), limit=1).items), None)
+
+    def has_finding(self, name: str, value: str) -> bool:
+        """Whether one is kept whose `server`, `topic` or `signature` is this; its signature may be gone from the library."""
+        found = {"server": FindingFilter(server=(value,)), "topic": FindingFilter(topic=(value,)), "signature": FindingFilter(signature=(value,))}
+        return name in found and bool(self.findings(found[name], limit=1).items)
 
     def open_findings(self, server: str) -> tuple[Finding, ...]:
         """The findings of a server that were pending or firing when they were last heard of."""

@@ -22,7 +22,8 @@ Job = Callable[[sqlite3.Connection], Any]
 Entry = tuple[Job, "Future[Any]"]
 
 _BATCH: Final = 500  # jobs in one transaction
-_MAINTAIN_EVERY_S: Final = 60.0
+_MAINTAIN_EVERY_S: Final = 15.0  # also how soon damage to the file is met that SQLite's cache hides
+_FIRST_RETRY_S: Final = 1.0  # after a disk failed; twice as long each time, up to `retry_s`
 # What SQLite says when the place is at fault and not the statement.
 _DISK_FAULTS: Final = frozenset(
     {
@@ -56,7 +57,7 @@ class Writer:
     """Owns the connections. Opened by the constructor, which never fails because of the disk; `start` starts the
     thread.
 
-    `maintain` is a job run once a minute. `on_state` and `on_committed` are called from the thread; a fault of theirs
+    `maintain` is a job run four times a minute. `on_state` and `on_committed` are called from the thread; a fault of theirs
     is logged and does not end it.
     """
 
@@ -107,7 +108,12 @@ class Writer:
         with self._reading:
             if self._is_closed:
                 raise LedgerClosed
-            return question(self._reader)
+            try:
+                return question(self._reader)
+            except sqlite3.DatabaseError as fault:
+                if self.state.is_durable and _is_damage(fault):
+                    self._jobs.put((_failing(fault), Future()))  # the writer may not meet the bad page for long
+                raise
 
     def close(self) -> None:
         """Commit what was handed in, then close. Safe to call twice."""
@@ -123,19 +129,25 @@ class Writer:
 
     def _work(self) -> None:
         maintain_at = time.monotonic() + _MAINTAIN_EVERY_S
-        retry_at = time.monotonic() + self._retry_s
+        wait_s = min(_FIRST_RETRY_S, self._retry_s)
+        retry_at = time.monotonic() + wait_s
         is_last = False
         while not is_last:
+            was_durable = self.state.is_durable
             try:
-                first = self._jobs.get(timeout=min(self._retry_s, _MAINTAIN_EVERY_S))
+                first = self._jobs.get(timeout=_MAINTAIN_EVERY_S if was_durable else wait_s)
             except queue.Empty:
                 pass
             else:
                 batch, is_last = self._batch(first)
                 self._transact(batch)
+            if was_durable and not self.state.is_durable:  # just now: much is over in a moment, the rest is asked more and more rarely
+                wait_s = min(_FIRST_RETRY_S, self._retry_s)
+                retry_at = time.monotonic() + wait_s
             if not self.state.is_durable and (is_last or time.monotonic() >= retry_at):
                 self._back_to_disk()
-                retry_at = time.monotonic() + self._retry_s
+                wait_s = min(2 * wait_s, self._retry_s)
+                retry_at = time.monotonic() + wait_s
             if time.monotonic() >= maintain_at:
                 self._transact([(self._maintain, Future())])
                 maintain_at = time.monotonic() + _MAINTAIN_EVERY_S
@@ -293,6 +305,19 @@ def _run_in(connection: sqlite3.Connection, batch: Sequence[Entry]) -> list[Any]
 def _is_disk_fault(fault: Exception) -> bool:
     code = getattr(fault, "sqlite_errorcode", None)
     return isinstance(fault, OSError) or (code is not None and code & 0xFF in _DISK_FAULTS)
+
+
+def _is_damage(fault: sqlite3.Error) -> bool:
+    return (getattr(fault, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _failing(fault: sqlite3.Error) -> Job:
+    """A job that meets what a reader met, so that the writer leaves the file."""
+
+    def job(_: sqlite3.Connection) -> None:
+        raise fault
+
+    return job
 
 
 def _trouble(path: Path, fault: Exception) -> LedgerState:

@@ -4,7 +4,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from . import changes, docs, frame, openapi, page, problems, routes_findings, routes_health, routes_machine, routes_runs
-from .parts import Parts
+from .parts import Parts, WebSettings
 from .security import Gate
 
 
@@ -31,8 +31,13 @@ def create(parts: Parts) -> FastAPI:
         title = "SGLang Watchdog: API"
         if request.scope["state"].get("is_stranger"):
             return frame.stranger(title)
-        base = parts.settings.external_url.rstrip("/") or f"http://127.0.0.1:17853{parts.settings.root_path}"
-        return frame.respond(title, docs.render(app.openapi(), base), follows=False)
+        return frame.respond(title, docs.render(app.openapi(), _base(request, parts.settings)), follows=False)
 
     app.add_middleware(Gate, parts=parts)
     return app
+
+
+def _base(request: Request, settings: WebSettings) -> str:
+    """Where the reader reaches the daemon: as configured, else as this very request did. The gate has checked its Host header."""
+    asked = f"{request.scope['scheme']}://{request.headers.get('host', '127.0.0.1')}{settings.root_path}"
+    return (settings.external_url or asked).rstrip("/")

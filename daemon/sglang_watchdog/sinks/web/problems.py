@@ -8,9 +8,11 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from .. import encode
 
+STREAM: Final = "/api/v1/changes"  # has no end to wait for, and so no HEAD
 MEDIA_TYPE: Final = "application/problem+json"
 
 
@@ -69,9 +71,10 @@ def install(app: FastAPI) -> None:
         detail = {
             413: "The body is too large.",
             404: "There is nothing at this address.",
-            405: f"{request.method} is not possible here.",
+            405: "This method is not possible here; `Allow` names those that are.",
         }.get(fault.status_code, str(fault.detail))
-        return response(Problem(fault.status_code, kind, detail, do="See /docs.", headers=fault.headers), request.url.path)
+        headers = {"allow": ", ".join(_allowed(request))} if fault.status_code == 405 else fault.headers
+        return response(Problem(fault.status_code, kind, detail, do="See /docs.", headers=headers), request.url.path)
 
     async def invalid(request: Request, fault: Exception) -> Response:
         assert isinstance(fault, RequestValidationError)
@@ -89,6 +92,16 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Problem, ours)
     app.add_exception_handler(HTTPException, framework)
     app.add_exception_handler(RequestValidationError, invalid)
+
+
+def _allowed(request: Request) -> list[str]:
+    """What is possible at this address, over all routes: the framework names the first one's methods only."""
+    found = [
+        method
+        for method in ("GET", "POST", "DELETE")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
+    return ["GET", "HEAD", *found[1:]] if found[:1] == ["GET"] and request.scope["path"] != STREAM else found
 
 
 def _error(fault: Mapping[str, Any]) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 import asyncio
 import secrets
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from ...config.faults import nearest
 from ...model.observation import Command
 from ...model.words import Severity, State
 from .. import encode
@@ -46,7 +48,7 @@ class SilenceBody(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "matchers": {"server": "chat", "topic": "moe.config-missing"},
+                    "matchers": {"server": "chat", "topic": "moe.triton-untuned"},
                     "reason": "tuning now",
                     "duration_s": 7200,
                 }
@@ -130,6 +132,7 @@ def router(parts: Parts) -> APIRouter:
         starts_s = paging.moment(body.starts_at)
         starts_s = now_s if starts_s is None else starts_s
         matchers = {str(name): value for name, value in body.matchers.items()}
+        _check_matchers(matchers, parts)
         silence = Silence(
             id=secrets.token_hex(8),
             matchers=matchers,
@@ -162,6 +165,38 @@ def router(parts: Parts) -> APIRouter:
         return Response(status_code=204)
 
     return routes
+
+
+def _check_matchers(matchers: Mapping[str, str], parts: Parts) -> None:
+    """A silence for what cannot exist would leave somebody in the belief that nobody is called.
+
+    Raises:
+        Problem: a word is misspelt, or the signature is never of that topic.
+    """
+    library, ledger = parts.library(), parts.ledger
+    topics = {*library.topics, *(each.topic for each in library.signatures.values())}
+    valid: dict[str, Collection[str]] = {
+        "server": parts.board.view().servers,
+        "topic": topics,
+        "signature": library.signatures,
+        "severity": [each.value for each in Severity],
+    }
+    errors = [
+        {"where": f"body.matchers.{name}", "message": f"There is no such {name}. {nearest(wanted, valid[name])}".strip()}
+        for name, wanted in matchers.items()
+        if name in valid and wanted not in valid[name] and not ledger.has_finding(name, wanted)
+    ]
+    if "gpu" in matchers and not matchers["gpu"].isdecimal():
+        errors.append({"where": "body.matchers.gpu", "message": "A GPU is named by its index, as in 0."})
+    if "finding" in matchers and ledger.finding(matchers["finding"]) is None:
+        errors.append({"where": "body.matchers.finding", "message": "There is no such finding. List them at /api/v1/findings."})
+    if "run" in matchers and ledger.run(matchers["run"]) is None:
+        errors.append({"where": "body.matchers.run", "message": "There is no such run. List them at /api/v1/runs."})
+    signature, topic = library.signatures.get(matchers.get("signature", "")), matchers.get("topic")
+    if signature is not None and topic in topics and topic != signature.topic:
+        errors.append({"where": "body.matchers.topic", "message": f"Findings of this signature have the topic `{signature.topic}`."})
+    if errors:
+        raise Problem(422, "matches-nothing", "No finding can ever match this.", do="Correct what is named in `errors`.", errors=errors)
 
 
 def _author(by: str, request: Request) -> str:

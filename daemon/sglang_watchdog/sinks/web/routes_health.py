@@ -34,7 +34,6 @@ def router(parts: Parts) -> APIRouter:
             response_model=None,
             responses={200: {"model": schema.Health}},
         )
-        routes.add_api_route(path, alive, methods=["HEAD"], include_in_schema=False, response_model=None)
     for path, id in (("/readyz", "readyz"), ("/-/ready", "ready")):
         routes.add_api_route(
             path,
@@ -44,7 +43,6 @@ def router(parts: Parts) -> APIRouter:
             response_model=None,
             responses={200: {"model": schema.Health}, 503: {"model": schema.Health}},
         )
-        routes.add_api_route(path, ready, methods=["HEAD"], include_in_schema=False, response_model=None)
 
     @routes.get(
         "/metrics",

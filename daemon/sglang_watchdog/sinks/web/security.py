@@ -81,7 +81,7 @@ class Gate:
         if not scope["path"]:  # the bare prefix: relative addresses on the page would leave it
             await RedirectResponse(f"{self._settings.root_path}/", 308)(scope, receive, dressed)
             return
-        await self._app(scope, body.receive, dressed)
+        await self._app(_as_get(scope), body.receive, _headless(dressed) if scope["method"] == "HEAD" else dressed)
 
     def _admit(self, scope: Scope, headers: "_Headers") -> Token | None:
         """The token, None where none is needed.
@@ -284,6 +284,20 @@ class _Body:
 
     def _problem(self) -> Problem:
         return Problem(413, "too-large", f"Bodies may have {self._limit} bytes at most.", headers={"connection": "close"})
+
+
+def _as_get(scope: Scope) -> Scope:
+    """HEAD is GET whose answer has no body (RFC 9110, 9.3.2), on every route there is but the stream."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" and scope["path"] != problems.STREAM else scope
+
+
+def _headless(send: Send) -> Send:
+    """The answer without its body."""
+
+    async def headless(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return headless
 
 
 def _dressed(send: Send) -> Send:
