@@ -402,6 +402,25 @@ def test_a_directory_at_the_path_is_not_followed(log: Path) -> None:
     assert "not a regular file" in reader.tail.status().why_not
 
 
+def test_a_folder_in_the_logs_place_is_said_and_the_next_log_is_read(log: Path) -> None:
+    append(log, b"one\n")
+    reader = Reader(log)
+    reader.read()
+    log.rename(log.with_name("elsewhere"))
+    log.mkdir()
+    reader.read(seconds=2)
+    status = reader.tail.status()
+
+    assert not status.readable
+    assert "a folder stands where the log was" in status.why_not
+    assert status.do == "name a regular file, or a pattern for several"
+
+    log.rmdir()
+    append(log, b"two\n")
+    assert reader.read(seconds=2) == b"two\n"
+    assert reader.tail.status().readable
+
+
 def test_a_stop_at_any_byte_neither_loses_nor_repeats(log: Path) -> None:
     append(log, b"".join(b"line %d\n" % number for number in range(200)))
     limits = Limits(block_bytes=64, line_bytes=256)

@@ -183,8 +183,8 @@ def _print_change(change: dict[str, Any], options: argparse.Namespace) -> None:
         print(json.dumps(change, ensure_ascii=False), flush=True)
         return
     finding = change.get("finding") or (change if "signature" in change else None)
-    if finding is not None:
-        print(_finding(finding), flush=True)
+    if finding is not None and change.get("was") != finding["state"]:  # else only its count or evidence grew
+        print(f"{change['at']}  {_finding(finding)}", flush=True)
 
 
 def problem(error: urllib.error.HTTPError) -> str:

@@ -117,5 +117,5 @@ def _release(differences: Mapping[str, Mapping[str, Any]], side: str) -> str:
 
 
 def _short(value: object, most: int = 60) -> str:
-    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "not known" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else text[: most - 1] + "…"

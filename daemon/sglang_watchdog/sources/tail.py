@@ -6,6 +6,7 @@ for late lines until it has been quiet for a while. Every byte is delivered once
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -285,6 +286,8 @@ class Tail:
         """At the end of the newest file: open its successor if there is one."""
         if not log.is_finite:
             found = os.stat(self._path)  # gone: raises, and we wait for the path to come back
+            if stat.S_ISDIR(found.st_mode):
+                raise OSError(errno.EISDIR, "a folder stands where the log was", self._path)
             if (found.st_dev, found.st_ino) == log.mark.identity:
                 self._looked_s = now_s
                 return []
