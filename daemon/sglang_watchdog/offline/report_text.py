@@ -27,7 +27,7 @@ def render(report: Report, *, colour: bool) -> str:
     loose = [finding for finding in report.findings if finding.run is None]
     if loose:
         lines += ["", _paint("Not tied to a run", "1", colour)]
-        lines += _findings(loose, colour)
+        lines += _findings(loose, report.findings, colour)
     if not report.findings:
         lines += ["", "Nothing found." if report.runs else "No SGLang record found."]
     lines += ["", *_coverage(report)]
@@ -66,16 +66,24 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
         yield from _wrapped(f"Roofline: {run.roofline.text}.", "  ")
         if run.roofline.do:
             yield from _wrapped(f"To know it better: {'; '.join(run.roofline.do)}.", "  ")
-    yield from _findings([finding for finding in findings if finding.run == run.id], colour)
+    findings = list(findings)
+    yield from _findings([finding for finding in findings if finding.run == run.id], findings, colour)
 
 
-def _findings(findings: list[Finding], colour: bool) -> Iterator[str]:
-    """Causes first, each with what it explains below it; alone standing ones by severity."""
+def _findings(findings: list[Finding], everything: Iterable[Finding], colour: bool) -> Iterator[str]:
+    """Causes first, each with what it explains below it; alone standing ones by severity. What a finding outside explains is told short."""
     by_id = {finding.id: finding for finding in findings}
+    outside = {finding.id: finding for finding in everything if finding.id not in by_id}
     tops = [finding for finding in findings if finding.explained_by not in by_id]
     for finding in sorted(tops, key=lambda f: -_weight(f, by_id)):
         yield ""
-        yield from _finding(finding, "  ", colour)
+        cause = outside.get(finding.explained_by or "")
+        if cause is None:
+            yield from _finding(finding, "  ", colour)
+        else:
+            yield f"  {_paint(_MARK[finding.severity], _COLOUR[finding.severity], colour)} {finding.title} (part of: {cause.title})"
+            yield from _wrapped(finding.summary, "    ")
+            yield from _evidence(finding.evidence[:3], "    ")
         yield from _symptoms(finding, by_id, "    ", colour, {finding.id})
 
 
