@@ -23,6 +23,7 @@ status: trial
 kind: forbidden
 topic: moe.triton-untuned
 title: Triton MoE kernels run untuned
+summary: "{{ranks}} found no tuned file."
 explanation: No tuned file exists for this shape.
 remediation: Tune it.
 match: {{starts: Using default MoE kernel config, level: warning}}

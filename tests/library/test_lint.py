@@ -62,6 +62,7 @@ def test_every_rule_has_an_id_of_its_own_and_says_what_it_demands():
         ("SIG031", {"explains": "[moe-default]"}),
         ("SIG033", {"concludes": "{args.tp_size: 2}"}),
         ("SIG034", {"remediation": ""}),
+        ("SIG036", {"summary": ""}),
         ("SIG041", {"examples": f"[{{{FIRES}, from: {{source: x}}}}]"}),
         ("SIG041", {"examples": "[{line: Something else entirely, then: nothing, from: {source: x}}]"}),
         ("SIG043", {"match": "[{starts: Using default MoE kernel config}, {starts: Never in an example}]"}),

@@ -147,4 +147,9 @@ def is_hardware(signature: Signature) -> bool:
     return signature.scope is ScopeKind.GPU
 
 
-__all__ = ["CompiledLibrary", "CompiledSignature", "Roles", "compile_library", "is_hardware"]
+def spans_runs(signature: Signature) -> bool:
+    """Whether it is about the row of a server's starts, not about one of them: such findings carry no run either."""
+    return any("run.starts_30m" in condition.expression for condition in signature.when)
+
+
+__all__ = ["CompiledLibrary", "CompiledSignature", "Roles", "compile_library", "is_hardware", "spans_runs"]

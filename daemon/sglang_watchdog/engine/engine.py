@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..model.finding import Change, Coverage, Finding, Run, RunChanged
-from ..model.observation import Command, Dump, Gap, Hit, Json, Observation, Sample, Watermark
+from ..model.observation import Command, Dump, Gap, Hit, Json, Observation, Raised, Sample, Watermark
 from ..model.signature import Library
 from ..model.words import Phase
 from .compiled import compile_library, is_hardware
@@ -184,6 +184,8 @@ class Engine:
                 return self.keeper.on_hit(observation)
             case Dump():
                 return self.keeper.on_dump(observation)
+            case Raised():
+                return self.said.on_raised(observation)
         return self.intake.take(observation)
 
     def _tick(self, at_s: float) -> list[Change]:

@@ -8,6 +8,7 @@ from typing import Final
 from ..model.finding import Change, Evidence, Finding, FindingChanged, LineEvidence
 from ..model.signature import Library, Pattern, Signature
 from ..model.words import Answer, ScopeKind, Severity, State
+from .compiled import spans_runs
 
 MAX_LINES: Final = 12  # quoted lines of one finding: the first ones, then the newest
 STALE_AFTER_S: Final = 900.0  # firing, and nobody could judge it for this long: expired
@@ -307,11 +308,9 @@ class Findings:
 
     def fold(self, server: str, run: str | None) -> list[Change]:
         """Recompute which finding explains which; a symptom points at its innermost cause. Only changed ones are reported."""
-        alive = [
-            r
-            for r in self._records.values()
-            if r.state in (State.FIRING, State.EXPIRED) and r.key.server == server and (r.key.run in (run, None) or run is None)
-        ]
+        standing = [r for r in self._records.values() if r.state in (State.FIRING, State.EXPIRED) and r.key.server == server]
+        all_runs = run is None or any(spans_runs(r.signature) for r in standing)
+        alive = [r for r in standing if all_runs or r.key.run in (run, None)]
         parent: dict[Key, _Record] = {}
         for symptom in alive:
             causes = [
@@ -321,6 +320,7 @@ class Findings:
                 and c.signature.kind.value != "flag"
                 and _explains(c, symptom)
                 and (c.key.run == symptom.key.run or c.key.run is None)
+                and not (spans_runs(c.signature) and symptom.key.run == run)  # the newest failure stands for itself
             ]
             if causes:
                 parent[symptom.key] = min(causes, key=lambda c: (-c.severity.rank, not _is_earlier(c, symptom), c.signature.id))

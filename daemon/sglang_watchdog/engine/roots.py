@@ -1,10 +1,14 @@
 """What CEL conditions and a finding's words see of a run: the roots args, model, gpu, run and load."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 
 from ..model.finding import Evidence
 from ..model.observation import Json
 from ..model.signature import Signature
+from ..model.words import Severity
 from .compiled import CompiledSignature
 from .conditions import Context
 from .gpus import GpuState, pairs_of
@@ -16,7 +20,7 @@ from .words import fill
 
 _APART_S = 120.0  # a recording may begin before the first line and end after the last
 _BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say that nothing could be read, not that bytes were lost
-_LOOP_S = 1800.0  # starts within this long are counted together
+_LOOP = 3  # starts from which on it is asked what they have in common
 
 
 class Roots:
@@ -79,14 +83,31 @@ class Roots:
         if self.state.log_s is not None and self.state.sample_s is not None:
             late, early = max(self.state.log_s[0], self.state.sample_s[0]), min(self.state.log_s[1], self.state.sample_s[1])
             out["clock_overlap"] = late <= early + _APART_S
-        failed = [each.started_at_s for each in self.state.runs if each is not run and each.end_kind() != "clean"]
-        out["starts_30m"] = sum(now_s - at <= _LOOP_S for at in failed if at is not None) + 1  # this one too
+        failed = self.state.failed_starts(run, now_s)
+        out["starts_30m"] = len(failed) + 1  # this one too
+        if len(failed) + 1 >= _LOOP and run is not None:
+            out |= self._loop_facts([*failed, run])
         if run is not None:
             out["access_log"] = run.load.answered_ever > 0
             if run.last_line_s is not None:
                 out["log_silence_s"] = float(max(0.0, now_s - run.last_line_s))
             if run.release.min is not None:
                 out["release_verified"] = self.state.releases.knows(run.release)
+        return out
+
+    def _loop_facts(self, starts: Sequence[RunState]) -> dict[str, Json]:
+        """How far apart starts lie, and what most of them ended in."""
+        out: dict[str, Json] = {}
+        times = [each.started_at_s for each in starts if each.started_at_s is not None]
+        if len(times) > 1:
+            out["starts_every_s"] = float(median(later - earlier for earlier, later in pairwise(times)))
+        ids = {each.id for each in starts}
+        failures = [one for one in self.state.findings.all() if one.run in ids and one.severity is Severity.CRITICAL]
+        own = {one.id for one in failures}
+        causes = [one for one in failures if one.explained_by not in own]
+        if causes:
+            common, _ = Counter(one.signature for one in causes).most_common(1)[0]
+            out["starts_cause"] = next(one.summary for one in reversed(causes) if one.signature == common).rstrip(".")
         return out
 
     def gpu_root(self, run: RunState | None) -> dict[str, Json]:

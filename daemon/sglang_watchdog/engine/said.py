@@ -1,15 +1,17 @@
 """Lines that were said: what a match means now, what waits for the rest of its traceback, what it is counted for."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..model.finding import Change, FactEvidence, LineEvidence, Verdict
-from ..model.observation import Hit, Position
+from ..model.observation import Hit, Position, Raised
 from ..model.signature import Signature
-from ..model.words import Answer
+from ..model.words import Answer, State
 from .absence import applicability
 from .compiled import CompiledSignature, is_hardware
-from .lifecycle import Statement
+from .lifecycle import Key, Statement
 from .roots import Roots
 from .runs import RunState, line_at, line_of
 from .series import Series
@@ -18,7 +20,13 @@ from .values import typed
 from .windowed import WindowJudge
 from .windows import BY_RANK
 
+_Kept = TypeVar("_Kept")
 _DEFER_S = 2.0  # a traceback has ended by then
+_RAISED = "{raised"  # in a summary: the signature cites the last line of its traceback
+_HEAD = re.compile(r"\[\d[^\]]{0,80}\] ")
+_MOST_BLOCKS = 256
+_MOST_CHAINED = 3
+_MOST_WORDS = 240  # characters of an exception in a summary
 
 
 @dataclass(slots=True)
@@ -39,10 +47,13 @@ class SaidJudge:
         self._deferred: list[_Deferred] = []  # a later line of the same traceback may make it another matter
         self._unless: dict[tuple[str, int], set[str]] = {}
         self._last_counted: dict[tuple[str, str], Position] = {}
+        self._raised: dict[tuple[str, int], tuple[Raised, ...]] = {}  # record that holds a traceback -> its last lines, of a chain several
+        self._raising: dict[tuple[str, int], list[_Deferred]] = {}  # the same -> what was said by it and cites that line
+        self._first_raised: dict[tuple[str, str], tuple[str, int]] = {}  # (run, signature) -> the record nearest to the cause
 
     def forget(self, run: str) -> None:
         """Drop what was counted for a run that is over."""
-        for table in (self.state.matches, self.state.recent, self._last_counted):
+        for table in (self.state.matches, self.state.recent, self._last_counted, self._first_raised):
             for key in [key for key in table if key[0] == run]:
                 del table[key]
 
@@ -86,7 +97,35 @@ class SaidJudge:
             recent.append(line_of(hit))
             del recent[8:-4]
 
-    def _fire(self, item: CompiledSignature, hit: Hit, run: RunState | None) -> list[Change]:
+    def on_raised(self, raised: Raised) -> list[Change]:
+        """A traceback has ended: findings that rest on its record name what was raised."""
+        block = (raised.header.source, raised.header.line)
+        _put(self._raised, block, (*self._raised.get(block, ())[-_MOST_CHAINED:], raised))
+        return [
+            change
+            for said in self._raising.get(block, ())
+            if self.state.findings.state_of(self._key(said.item.signature, said.hit, said.run)) is State.FIRING
+            for change in self._fire(said.item, said.hit, said.run, count=0)
+        ]
+
+    def _exception(self, item: CompiledSignature, hit: Hit, run: RunState | None) -> tuple[list[LineEvidence], str | None]:
+        """The last lines of the traceback that a line belongs to, and the words of the first one of this finding."""
+        if _RAISED not in item.signature.summary:
+            return [], None
+        block, key = _block(hit), (run.id if run is not None else "", item.signature.id)
+        raised = self._raised.get(block, ())
+        if raised:
+            self._first_raised.setdefault(key, block)
+        first = self._raised.get(self._first_raised.get(key, block), ())
+        words = first[-1].words.rstrip(" .:") if first else None
+        if words is not None and len(words) > _MOST_WORDS:
+            words = words[: _MOST_WORDS - 1] + "…"
+        return [line_at(one.position, one.text, one.at_s) for one in raised], words
+
+    def _key(self, signature: Signature, hit: Hit, run: RunState | None) -> Key:
+        return self.state.key(signature, run, gpu=hit.captures.get("bus") or hit.captures.get("gpu"))
+
+    def _fire(self, item: CompiledSignature, hit: Hit, run: RunState | None, *, count: int = 1) -> list[Change]:
         signature, at_s = item.signature, hit.at_s if hit.at_s is not None else self.state.at()
         context = self.roots.context(run, at_s)
         w: Mapping[str, float] = {}
@@ -102,13 +141,15 @@ class SaidJudge:
             for name, value in signature.concludes.items():
                 run.learn(FactEvidence(name=name, value=value, source=hit.position.source, line=hit.position.line))
 
+        last_lines, raised = self._exception(item, hit, run)
+
         def state() -> Statement:
-            lines: list[LineEvidence] = [line_of(hit)]
+            lines: list[LineEvidence] = [line_of(hit), *last_lines]
             if run is not None and item.uses_log and item.when:
                 lines += self._batch_lines(run, 3)
 
             def summary(count: int, ranks: tuple[str, ...]) -> str:
-                of_ranks = {"rank": hit.rank, "ranks": ", ".join(ranks) or "the server", "count": count}
+                of_ranks = {"rank": hit.rank, "ranks": ", ".join(ranks) or "the server", "count": count, "raised": raised, "said": _message(hit.text)}
                 return self.roots.words(signature, context, {**hit.captures, **of_ranks}, w)
 
             return Statement(
@@ -118,17 +159,18 @@ class SaidJudge:
                 other=self.roots.fact_evidence(item, run),
                 gpu_uuid=None,
                 gpus=_gpu_of(hit),
+                count=count,
             )
 
-        key = self.state.key(signature, run, gpu=hit.captures.get("bus") or hit.captures.get("gpu"))
+        if count and _RAISED in signature.summary:
+            _put(self._raising, _block(hit), [*self._raising.get(_block(hit), ()), _Deferred(item, hit, run, 0.0)])
+        key = self._key(signature, hit, run)
         changes = self.state.findings.judge(key, signature, Answer.YES, at_s, state, hold_s=0.0)
         return changes + (self.state.fold() if changes else [])
 
     def not_that(self, hit: Hit) -> None:
         """A pattern that makes the record another matter: drop what waits on the same record or traceback."""
-        self._unless.setdefault(_block(hit), set()).add(hit.pattern)
-        if len(self._unless) > 256:
-            self._unless.pop(next(iter(self._unless)))
+        _put(self._unless, _block(hit), {*self._unless.get(_block(hit), ()), hit.pattern})
         self._deferred = [d for d in self._deferred if not (_block(d.hit) == _block(hit) and hit.pattern in d.item.signature.unless)]
 
     def flush_deferred(self, now_s: float, run: RunState | None = None) -> list[Change]:
@@ -167,10 +209,23 @@ def _yields(one: Signature, other: Signature) -> bool:
     return other.topic in one.yields_to or other.id in one.yields_to
 
 
+def _put(table: dict[tuple[str, int], _Kept], block: tuple[str, int], value: _Kept) -> None:
+    """Keep something of the newest records."""
+    table[block] = value
+    if len(table) > _MOST_BLOCKS:
+        table.pop(next(iter(table)))
+
+
 def _block(hit: Hit) -> tuple[str, int]:
     """The record that a line belongs to: its header's, if it is a part of a traceback."""
     position = hit.header or hit.position
     return position.source, position.line
+
+
+def _message(text: str) -> str:
+    """A record without its `[time ranks] `, as far as a summary has room."""
+    message = _HEAD.sub("", text, count=1).strip().rstrip(".")
+    return message if len(message) <= _MOST_WORDS else message[: _MOST_WORDS - 1] + "…"
 
 
 def _gpu_of(hit: Hit) -> tuple[int, ...]:

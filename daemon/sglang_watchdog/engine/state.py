@@ -8,7 +8,7 @@ from ..model.observation import Json
 from ..model.signature import Library, Signature
 from ..model.words import Answer, Phase, State
 from .absence import Silence
-from .compiled import CompiledLibrary, compile_library, is_hardware
+from .compiled import CompiledLibrary, compile_library, is_hardware, spans_runs
 from .gpus import GpuState
 from .lifecycle import Findings, Key
 from .placement import Placement, PlacementTracker
@@ -20,6 +20,7 @@ from .series import Series
 from .settings import EngineSettings
 
 NEVER = float("-inf")
+LOOP_S = 1800.0  # starts within this long are counted together
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class EngineState:
         """A finding's identity: hardware by its GPU, what concerns the watching itself by server, all else by run."""
         if is_hardware(signature):
             return Key(self.server, None, signature.id, gpu or "unknown")
-        if signature.topic.startswith("source."):
+        if signature.topic.startswith("source.") or spans_runs(signature):
             return Key(self.server, None, signature.id)
         return Key(self.server, run.id if run is not None else None, signature.id)
 
@@ -92,6 +93,14 @@ class EngineState:
         """Put symptoms of the newest run under their causes."""
         run = self.run
         return self.findings.fold(self.server, run.id if run is not None else None)
+
+    def failed_starts(self, run: RunState | None, now_s: float) -> list[RunState]:
+        """The runs before `run` that began within half an hour and did not end as somebody wanted, oldest first."""
+        return [
+            each
+            for each in self.runs
+            if each is not run and each.end_kind() != "clean" and each.started_at_s is not None and now_s - each.started_at_s <= LOOP_S
+        ]
 
     def server_gpus(self) -> list[GpuState]:
         """The GPUs of the newest run's server."""

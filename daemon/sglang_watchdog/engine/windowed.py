@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..model.finding import Change, FactEvidence, LineEvidence, Verdict
 from ..model.signature import Signature
 from ..model.words import Answer, State
-from .compiled import CompiledSignature, is_hardware
+from .compiled import CompiledSignature, is_hardware, spans_runs
 from .conditions import Context
 from .gpus import GpuState
 from .lifecycle import Statement
@@ -112,6 +112,9 @@ class WindowJudge:
             lines: list[LineEvidence] = []
             if run is not None:
                 lines += self.state.recent.get((run.id, signature.id), [])
+                if spans_runs(signature):
+                    starts = [*self.state.failed_starts(run, at_s), run]
+                    lines += [line for each in starts if (line := each.dump or each.first_line) is not None]
                 if item.uses_log:
                     lines += self._window_lines(run, judged.from_s, at_s)
             indices = tuple(g.index for g in gpus) if item.uses_gpus or signature.each else ()

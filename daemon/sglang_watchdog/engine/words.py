@@ -1,5 +1,10 @@
-"""Fills a signature's summary with the run's own values; a value that is not known becomes a question mark."""
+"""Fills a signature's summary with the run's own values.
 
+A value that is not known becomes a question mark, or what the field gives behind `|`: `{raised:|an exception}`. A number
+brings its noun in the right form behind `~`: `{count:~start/starts}`, `{w.gap:.0f~second/seconds}`.
+"""
+
+import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +27,7 @@ class _Namespace:
 
 class _Missing:
     def __format__(self, spec: str) -> str:
-        return "?"
+        return spec.partition("|")[2] or "?"
 
     def __str__(self) -> str:
         return "?"
@@ -39,20 +44,27 @@ class _Formatter(string.Formatter):
         return kwargs.get(str(key), _MISSING)
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        if value is _MISSING:
+            return format(value, format_spec)
+        how, _, nouns = format_spec.partition("|")[0].partition("~")
         try:
-            return str(super().format_field(value, format_spec))
+            text = str(super().format_field(value, how))
         except (ValueError, TypeError):
-            return str(value)
+            text = str(value)
+        one, _, many = nouns.partition("/")
+        return f"{text} {one if text in ('1', '-1') else many or one}" if nouns else text
 
 
 _FORMATTER = _Formatter()
+_DOUBLED = re.compile(r"([^\W_]|[)\]'\"`])[.,;:]+([.,;:])(?=\s|$)")  # a value's own full stop before the sentence's mark
 
 
 def fill(template: str, roots: Mapping[str, Mapping[str, Json]], values: Mapping[str, object]) -> str:
     """`{w.power:.0%}` from roots, `{capture}`, `{count}`, `{ranks}`, `{gpus}` from values; one line."""
     names: dict[str, Any] = {name: _Namespace(root) for name, root in roots.items()}
     names |= {name: _MISSING if value is None else value for name, value in values.items()}
-    return " ".join(_FORMATTER.vformat(template, (), names).split())
+    text = " ".join(_FORMATTER.vformat(template, (), names).split())
+    return text if text.endswith("...") else _DOUBLED.sub(r"\1\2", text)
 
 
 def gpu_list(gpus: Sequence[int]) -> str:

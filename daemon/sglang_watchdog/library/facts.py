@@ -22,6 +22,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "run.max_running_requests": "int", "run.max_total_num_tokens": "int", "run.sglang_version": "str",
     # of the state machine and of the sources as a whole
     "run.ready_s": "float", "run.end": "str", "run.restarted": "bool", "run.starts_30m": "int",
+    "run.starts_every_s": "float", "run.starts_cause": "str",
     "run.lines": "int", "run.sglang_lines": "int",
     "run.odd_lines": "int", "run.gaps": "int", "run.gap_reason": "str", "run.unreadable_sources": "int",
     "run.clock_overlap": "bool", "run.access_log": "bool", "run.log_silence_s": "float", "run.release_verified": "bool",

@@ -36,6 +36,18 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """The last line of a traceback. One that is chained to another ends twice: what was raised last comes last."""
+
+    at_s: float | None  # of the record that holds the traceback
+    position: Position
+    rank: str = ""
+    text: str  # `torch.OutOfMemoryError: CUDA out of memory. …`, redacted; of a message of several lines the first
+    words: str = ""  # the same without the sentences in its quotes, which users may have written
+    header: Position  # the record, or first line, of the traceback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One `Prefill batch` or `Decode batch` record. A field that the line does not print is None."""
 
@@ -251,5 +263,5 @@ class Command:
     matchers: Mapping[str, str] = field(default_factory=dict)
 
 
-LogObservation: TypeAlias = Hit | Batch | Access | Dump | Progress | Tally
+LogObservation: TypeAlias = Hit | Raised | Batch | Access | Dump | Progress | Tally
 Observation: TypeAlias = LogObservation | Opened | Gap | Watermark | Sample | GpuEvent | Probe | ProcessSeen | Command

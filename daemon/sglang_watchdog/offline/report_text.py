@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..model.finding import AbsenceEvidence, Evidence, FactEvidence, Finding, LineEvidence, Run, SamplesEvidence
-from ..model.words import Answer, Severity
+from ..model.words import Answer, Phase, Severity, State
 from ..sinks.encode import time
 from .check import Report
 
 WIDTH: Final = 100
+_HANGS: Final = ("hang.no-progress", "hang.health-check", "hang.gpu-spin", "hang.rank-missing", "hang.watchdog")  # of these a run does nothing more
 _SHOWN: Final = 6  # pieces of evidence
 _MARK: Final = {Severity.CRITICAL: "✖ CRITICAL", Severity.WARNING: "▲ WARNING", Severity.INFO: "• INFO"}
 _COLOUR: Final = {Severity.CRITICAL: "31;1", Severity.WARNING: "33;1", Severity.INFO: "36"}
@@ -27,7 +28,7 @@ def render(report: Report, *, colour: bool) -> str:
     loose = [finding for finding in report.findings if finding.run is None]
     if loose:
         lines += ["", _paint("Not tied to a run", "1", colour)]
-        lines += _findings(loose, colour)
+        lines += _findings(loose, report.findings, colour)
     if not report.findings:
         lines += ["", "Nothing found." if report.runs else "No SGLang record found."]
     lines += ["", *_coverage(report)]
@@ -46,8 +47,9 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
         else (f"SGLang {release.min}" if release.min == release.max else f"SGLang {release.min} to {release.max}")
     )
     started = time(run.started_at_s) or "unknown start"
+    findings = list(findings)
     yield _paint(
-        f"Run {run.id[:8]}: {run.model or 'unknown model'}, {version} ({release.source}), from {started}, now {run.phase.value}",
+        f"Run {run.id[:8]}: {run.model or 'unknown model'}, {version} ({release.source}), from {started}, {_now(run, findings)}",
         "1",
         colour,
     )
@@ -66,16 +68,31 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
         yield from _wrapped(f"Roofline: {run.roofline.text}.", "  ")
         if run.roofline.do:
             yield from _wrapped(f"To know it better: {'; '.join(run.roofline.do)}.", "  ")
-    yield from _findings([finding for finding in findings if finding.run == run.id], colour)
+    yield from _findings([finding for finding in findings if finding.run == run.id], findings, colour)
 
 
-def _findings(findings: list[Finding], colour: bool) -> Iterator[str]:
-    """Causes first, each with what it explains below it; alone standing ones by severity."""
+def _now(run: Run, findings: Iterable[Finding]) -> str:
+    """Where the run is. One that hangs prints what an idle one prints, nothing; the findings tell them apart."""
+    hung = [f.first_seen_s for f in findings if f.run == run.id and f.topic.startswith(_HANGS) and f.state is State.FIRING]
+    if run.phase not in (Phase.SERVING, Phase.IDLE) or not hung:
+        return f"now {run.phase.value}"
+    return f"now hung, as found at {time(min((at for at in hung if at is not None), default=None)) or 'an unknown time'}"
+
+
+def _findings(findings: list[Finding], everything: Iterable[Finding], colour: bool) -> Iterator[str]:
+    """Causes first, each with what it explains below it; alone standing ones by severity. What a finding outside explains is told short."""
     by_id = {finding.id: finding for finding in findings}
+    outside = {finding.id: finding for finding in everything if finding.id not in by_id}
     tops = [finding for finding in findings if finding.explained_by not in by_id]
     for finding in sorted(tops, key=lambda f: -_weight(f, by_id)):
         yield ""
-        yield from _finding(finding, "  ", colour)
+        cause = outside.get(finding.explained_by or "")
+        if cause is None:
+            yield from _finding(finding, "  ", colour)
+        else:
+            yield f"  {_paint(_MARK[finding.severity], _COLOUR[finding.severity], colour)} {finding.title} (part of: {cause.title})"
+            yield from _wrapped(finding.summary, "    ")
+            yield from _evidence(finding.evidence[:3], "    ")
         yield from _symptoms(finding, by_id, "    ", colour, {finding.id})
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..model.finding import Release
-from ..model.observation import Dump, Hit, LogObservation, Position, Progress
+from ..model.observation import Dump, Hit, LogObservation, Position, Progress, Raised, Tally
 from ..parse.access import Answer, answer_of
 from ..parse.batch import BatchReader, read_batch
 from ..parse.progress import last_bar
@@ -125,6 +125,8 @@ class TextReader:
             take[why](text, start, what)
         self.moments.before(text, len(data))
         self._tracebacks.advance(data, self._base, len(data))
+        if raised := self._raised(text):  # found later than the lines behind them: put in their place
+            self._out = sorted([*self._out, *raised], key=_line_of)
         self._base += len(data)
         self._saw_prefix = self._saw_prefix or first is not None
         return self._out
@@ -226,8 +228,28 @@ class TextReader:
         rank = record.rank if record.stamp else None
         if rank is None and not record.message.startswith(TRACEBACK.text):
             return
+        at_s = self.moments.of(text, start, record.stamp)[0]
         self.moments.before(text, start)
-        self._tracebacks.begin(text.bytes, text.base, start, text.lines.position(start), rank, dated_at=self.moments.dated_at)
+        position = text.lines.position(start)
+        self._tracebacks.begin(text.bytes, text.base, start, position, rank, at_s=at_s, dated_at=self.moments.dated_at)
+
+    def _raised(self, text: Text) -> list[Raised]:
+        """The last lines of the tracebacks that ended in this text."""
+        out = []
+        for one in self._tracebacks.take_ended():
+            start = one.ended - text.base
+            quoted = self._quote(text.record(start).text)
+            out.append(
+                Raised(
+                    at_s=one.at_s,
+                    position=text.lines.position(start),
+                    rank=one.rank,
+                    text=quoted,
+                    words=without_sentences(quoted),
+                    header=one.header,
+                )
+            )
+        return out
 
     def _dump(self, text: Text, start: int, _: None) -> None:
         record = text.record(start)
@@ -350,6 +372,10 @@ class TextReader:
     def _count_odd(self) -> None:
         self.counts.odd += 1
         self.counts.sglang += 1
+
+
+def _line_of(one: LogObservation) -> int:
+    return 0 if isinstance(one, Tally) else one.position.line
 
 
 def _decoded(message: bytes) -> str:

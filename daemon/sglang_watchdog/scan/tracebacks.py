@@ -28,6 +28,7 @@ class Traceback:
     header: Position  # its record, or its own first line where a process never got to log
     rank: str
     began: int
+    at_s: float | None = None  # when it was printed
     ended: int = -1  # where its last line begins
 
 
@@ -38,14 +39,22 @@ class Tracebacks:
         self._open: list[Traceback] = []
         self._closed: Traceback | None = None
         self._searched = 0  # no last line is left undiscovered before this point
+        self._ended: list[Traceback] = []  # since they were last taken
 
-    def begin(self, text: bytes, base: int, start: int, position: Position, rank: str | None, *, dated_at: int) -> None:
+    def take_ended(self) -> list[Traceback]:
+        """The tracebacks whose last line was found since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def begin(
+        self, text: bytes, base: int, start: int, position: Position, rank: str | None, *, at_s: float | None, dated_at: int
+    ) -> None:
         """Take the line at `start`, and `position`, that holds `Traceback`; `rank` is that of its record, None if it has no stamp."""
         joined = self.around(text, base, start, dated_at=dated_at)
         if rank is None and joined is not None and not self._open:
-            new = Traceback(joined.header, joined.rank, base + start)  # chained: "During handling of the above exception"
+            new = Traceback(joined.header, joined.rank, base + start, joined.at_s)  # chained: "During handling of the above exception"
         else:
-            new = Traceback(position, rank or "", base + start)
+            new = Traceback(position, rank or "", base + start, at_s)
         self._open.append(new)
         del self._open[:-_MOST_OPEN]
         end = text.find(b"\n", start)
@@ -70,6 +79,7 @@ class Tracebacks:
             ended = self._open.pop()
             ended.ended = base + found.start()
             self._closed = ended
+            self._ended.append(ended)
             end = text.find(b"\n", found.start(), start)
             self._searched = base + (end + 1 if end >= 0 else start)
         self._searched = max(self._searched, base + start)

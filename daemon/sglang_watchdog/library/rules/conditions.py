@@ -24,7 +24,7 @@ LITERAL_TYPES: Final = (
 )  # fmt: skip
 VERSION: Final = re.compile(r"^['\"]v?\d+\.\d+(\.\d+)?([.a-z0-9]*)['\"]$")
 PLACEHOLDER: Final = re.compile(r"\{([^{}:!]*)(?:![rsa])?(?::([^{}]*))?\}")
-ALWAYS: Final = frozenset({"gpus", "ranks", "rank", "gpu", "count", "server", "line"})
+ALWAYS: Final = frozenset({"raised", "said", "gpus", "ranks", "rank", "gpu", "count", "server", "line"})
 
 
 def expressions(file: SignatureFile) -> Iterator[tuple[str, Way]]:
@@ -198,7 +198,7 @@ def check_summary(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
         elif spec:
             kind = "float" if name in windows else shelf.facts.get(name, "str")
             try:
-                format(SAMPLES.get(kind, 0.5), spec)
+                format(SAMPLES.get(kind, 0.5), spec.partition("|")[0].partition("~")[0])
             except ValueError:
                 yield file.fault("SIG027", ("summary",), f"`{{{name}:{spec}}}`: a value of type {kind} cannot be written so")
 

@@ -64,6 +64,18 @@ def check_words(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
         yield file.fault("SIG034", ("status",), "a stable silence tells its blind spots", help="Add `blind_spots:`.")
 
 
+def check_says_values(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
+    body = file.body
+    if body.kind is not Kind.FLAG and body.status in (Status.TRIAL, Status.STABLE) and not body.summary.strip():
+        yield file.fault(
+            "SIG036",
+            ("title",),
+            "a finding of it says nothing of its own run",
+            key=True,
+            help="Add `summary:` with the run's values: {capture} {args.tp_size} {w.name:.0f} {ranks} {count:~time/times} {said}.",
+        )
+
+
 def check_filled_in(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
     """What `signatures new` wrote is a form: sound, and about nothing until somebody fills it in."""
     body = file.body
@@ -116,6 +128,7 @@ RULES: Final = (
     Rule("SIG033", "it concludes facts of its own", check_concludes),
     Rule("SIG034", "it tells what to do, and a stable silence its blind spots", check_words),
     Rule("SIG035", "what `signatures new` left to fill in is filled in", check_filled_in),
+    Rule("SIG036", "a finding says this run's own values in a sentence", check_says_values),
     Rule("SIG051", "the revision rises when what it detects changes", check_lock),
     Rule("SIG052", "retired ids are not used again", check_retired),
 )
