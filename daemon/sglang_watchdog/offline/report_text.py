@@ -1,9 +1,10 @@
 """The report for people: on a terminal in colour, the worst first, causes above their symptoms."""
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from ..engine.words import gpus_named
 from ..model.finding import AbsenceEvidence, Evidence, FactEvidence, Finding, LineEvidence, Run, SamplesEvidence
 from ..model.words import Answer, Severity
 from ..sinks.encode import time
@@ -27,7 +28,7 @@ def render(report: Report, *, colour: bool) -> str:
     loose = [finding for finding in report.findings if finding.run is None]
     if loose:
         lines += ["", _paint("Not tied to a run", "1", colour)]
-        lines += _findings(loose, colour)
+        lines += _findings(loose, report.findings, colour)
     if not report.findings:
         lines += ["", "Nothing found." if report.runs else "No SGLang record found."]
     lines += ["", *_coverage(report)]
@@ -38,7 +39,7 @@ def render(report: Report, *, colour: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
+def _run(run: Run, findings: Sequence[Finding], colour: bool) -> Iterator[str]:
     release = run.release
     version = (
         "release unknown"
@@ -59,19 +60,22 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
     if run.load.get("decode_tokens_per_s"):
         facts.append(f"{run.load['decode_tokens_per_s']:,.0f} tokens/s (median of the Decode lines at full load)")
     if run.gpus:
-        facts.append(f"GPUs {', '.join(map(str, sorted(run.gpus)))} ({run.placement_source})")
+        facts.append(f"{gpus_named(list(run.gpus))} ({run.placement_source})")
     if facts:
         yield "  " + "; ".join(facts)
+    own = [finding for finding in findings if finding.run == run.id]
     if run.roofline is not None:
-        yield from _wrapped(f"Roofline: {run.roofline.text}.", "  ")
+        if not any(finding.topic.endswith("-roofline") for finding in own):  # such a finding says the sentence itself
+            yield from _wrapped(f"Roofline: {run.roofline.text}.", "  ")
         if run.roofline.do:
             yield from _wrapped(f"To know it better: {'; '.join(run.roofline.do)}.", "  ")
-    yield from _findings([finding for finding in findings if finding.run == run.id], colour)
+    yield from _findings(own, findings, colour)
 
 
-def _findings(findings: list[Finding], colour: bool) -> Iterator[str]:
-    """Causes first, each with what it explains below it; alone standing ones by severity."""
-    by_id = {finding.id: finding for finding in findings}
+def _findings(findings: Iterable[Finding], every: Iterable[Finding], colour: bool) -> Iterator[str]:
+    """Causes first, each with what it explains below it; alone standing ones by severity. A symptom whose cause is of `every`
+    stands under that one alone: a run's symptom under its GPU's finding."""
+    by_id = {finding.id: finding for finding in every}
     tops = [finding for finding in findings if finding.explained_by not in by_id]
     for finding in sorted(tops, key=lambda f: -_weight(f, by_id)):
         yield ""
@@ -103,7 +107,7 @@ def _finding(finding: Finding, indent: str, colour: bool) -> Iterator[str]:
     if finding.summary.rstrip(".") != finding.title.rstrip("."):
         yield from _wrapped(finding.summary, indent + "  ")
     where = [f"ranks {', '.join(finding.ranks)}"] if finding.ranks else []
-    where += [f"GPUs {', '.join(map(str, finding.gpus))}"] if finding.gpus else []
+    where += [gpus_named(finding.gpus)] if finding.gpus else []
     counted = f", seen {finding.count} times" if finding.count > 1 else ""
     yield f"{indent}  {finding.topic} · {finding.signature}{' · ' + ' · '.join(where) if where else ''}{counted}"
     yield from _evidence(finding.evidence[:_SHOWN], indent + "  ")
@@ -140,8 +144,9 @@ def _coverage(report: Report) -> Iterator[str]:
     aside = sum(entry.verdict is Answer.NOT_APPLICABLE for entry in report.coverage)
     yield f"Coverage: {judged} verdicts, {aside} not applicable, {len(unknown)} unknown."
     cures: dict[str, int] = {}
+    told = {"; ".join(run.roofline.do) for run in report.runs if run.roofline is not None}
     for entry in unknown:
-        if entry.do:
+        if entry.do and entry.do not in told:
             cures[entry.do] = cures.get(entry.do, 0) + 1
     for cure, count in sorted(cures.items(), key=lambda item: (-item[1], item[0]))[:3]:
         yield f"  {count} could be told: {cure}."
