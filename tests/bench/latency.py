@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from e2e.changes import ChangesClient, Event
 from e2e.daemon import RunningDaemon
@@ -52,19 +53,30 @@ def measure(wake: str, findings: int, lines: dict[str, str]) -> list[float]:
         log.touch()
         arguments = (str(log), "--telemetry", "none", "--timezone", "UTC", "--state-dir", f"{directory}/state")
         with RunningDaemon(*arguments, environment={"SGLANG_WATCHDOG_TAIL__WAKE": wake}) as daemon, log.open("ab", buffering=0) as out:
-            daemon.wait_for(lambda: any(one["state"] == "reading" for one in daemon.all("sources")))
-            client = ChangesClient()
-            client.connect(daemon.url)
+            client = following(daemon)
             for seed, (signature, line) in zip(range(findings), itertools.cycle(lines.items())):
-                out.write(dump(seed).encode())
-                run = opened(client, known)
-                time.sleep(dice.uniform(0.05, 0.35))  # not in step with anything that beats in the daemon
-                data = stamped(line).encode()
-                began = time.monotonic()
-                out.write(data)
-                times.append((fired(client, signature, run).arrived_s - began) * 1000)
+                times.append(one_finding(client, out, known, seed, signature, line, dice.uniform(0.05, 0.35)))
         client.join()
     return times
+
+
+def following(daemon: RunningDaemon) -> ChangesClient:
+    """A client of the daemon's changes, once its log is being read."""
+    daemon.wait_for(lambda: any(one["state"] == "reading" for one in daemon.all("sources")))
+    client = ChangesClient()
+    client.connect(daemon.url)
+    return client
+
+
+def one_finding(client: ChangesClient, out: BinaryIO, known: set[str], seed: int, signature: str, line: str, pause_s: float) -> float:
+    """Begin a run, write the line `pause_s` later; milliseconds from there to the arrival of its finding."""
+    out.write(dump(seed).encode())
+    run = opened(client, known)
+    time.sleep(pause_s)  # not in step with anything that beats in the daemon
+    data = stamped(line).encode()
+    began = time.monotonic()
+    out.write(data)
+    return (fired(client, signature, run).arrived_s - began) * 1000
 
 
 def main(findings: int) -> None:

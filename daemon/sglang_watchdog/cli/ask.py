@@ -132,13 +132,13 @@ def _run(item: dict[str, Any]) -> str:
 def _gpu(item: dict[str, Any]) -> str:
     sample = item.get("latest") or item.get("sample") or item
 
-    def shown(key: str, unit: str) -> str:
+    def shown(key: str, unit: str, width: int = 6) -> str:
         value = sample.get(key)
-        return f"{'-' if value is None else f'{value:.0f}{unit}':>9}"
+        return f"  {'-' if value is None else f'{value:.0f}{unit}':>{width}}"
 
     limit = sample.get("power_limit_w")
-    power = f"{shown('power_w', ' W')} of {'-' if limit is None else f'{limit:.0f} W'}"
-    rest = f"{shown('sm_util', ' %')}{shown('temp_c', ' °C')}{shown('mem_used_mib', ' MiB')}"
+    power = f"{shown('power_w', ' W')} of {'-' if limit is None else f'{limit:.0f} W':<6}"
+    rest = f"{shown('sm_util', ' %')}{shown('temp_c', ' °C')}{shown('mem_used_mib', ' MiB', 11)}"
     return f"GPU {item['gpu']:<3}{(item.get('name') or '')[:34]:<36}{power}{rest}"
 
 

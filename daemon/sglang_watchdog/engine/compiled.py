@@ -88,7 +88,7 @@ def compile_library(library: Library) -> CompiledLibrary:
             for pattern in every
         },
         absences=tuple(item for item in compiled.values() if item.signature.absence is not None),
-        windowed=tuple(item for item in compiled.values() if item.is_windowed),
+        windowed=tuple(_specific_first([item for item in compiled.values() if item.is_windowed])),
         wanted=wanted_keys([*expressions, *templates]),
     )
 
@@ -115,6 +115,29 @@ def _compile(signature: Signature, library: Library) -> CompiledSignature:
     windowed = in_kind and not asked_by_line
     awaited = _wordings([library.patterns[name] for name in signature.await_ if name in library.patterns])
     return CompiledSignature(signature, applies, when, conditions(signature.resolve_when), uses_gpus, uses_log, windowed, readings, awaited)
+
+
+def _specific_first(items: Sequence[CompiledSignature]) -> list[CompiledSignature]:
+    """Those that others yield to before these, so that the order of the files does not let two begin in the same second."""
+    named: dict[str, list[CompiledSignature]] = {}
+    for item in items:
+        for name in (item.signature.id, item.signature.topic):
+            named.setdefault(name, []).append(item)
+    ordered: dict[str, CompiledSignature] = {}
+    begun: set[str] = set()
+
+    def place(item: CompiledSignature) -> None:
+        if item.signature.id in begun:
+            return
+        begun.add(item.signature.id)
+        for name in item.signature.yields_to:
+            for other in named.get(name, ()):
+                place(other)
+        ordered[item.signature.id] = item
+
+    for item in items:
+        place(item)
+    return list(ordered.values())
 
 
 def _wordings(patterns: Sequence[Pattern]) -> str:

@@ -13,6 +13,7 @@ from .compiled import spans_runs
 MAX_LINES: Final = 12  # quoted lines of one finding: the first ones, then the newest
 STALE_AFTER_S: Final = 900.0  # firing, and nobody could judge it for this long: expired
 REOPEN_WITHIN_S: Final = 300.0
+NEAR_S: Final = 120.0  # between a lesser fault of a GPU and the graver thing that it explains
 DEFAULT_CLEAR_S: Final = 15.0  # of the opposite, before a windowed finding counts as cleared
 
 # What a verdict does to a finding in a state. `after hold` and `after clear` are the signature's hysteresis.
@@ -96,10 +97,18 @@ class Findings:
         told = [record for record in records if record.state is not State.PENDING]
         return [FindingChanged(r.finding.last_seen_s, r.finding, r.state) for r in sorted(told, key=lambda r: r.key.id)]
 
-    def stands(self, run: str | None, names: tuple[str, ...]) -> bool:
-        """Whether a finding of one of these topics or signatures fires in the run, or as hardware."""
+    def stands(self, run: str | None, names: tuple[str, ...], *, own: Key | None = None, counts_pending: bool = False) -> bool:
+        """Whether a finding of one of these topics or signatures fires in the run, or as hardware: with `own`, of the same GPU.
+
+        `counts_pending`: one that waits out its hold counts too, so that what yields does not speak first and take it back.
+        """
+        states = (State.FIRING, State.PENDING) if counts_pending else (State.FIRING,)
         return any(
-            r.state is State.FIRING and r.key.run in (run, None) and (r.signature.topic in names or r.signature.id in names)
+            r.state in states
+            and r.key.run in (run, None)
+            and r.key != own
+            and (r.signature.topic in names or r.signature.id in names)
+            and not _is_another_gpu(r.key, own)
             for r in self._records.values()
         )
 
@@ -352,9 +361,25 @@ def _judges_alike(one: Signature, other: Signature) -> bool:
     )
 
 
+def _is_another_gpu(one: Key, other: Key | None) -> bool:
+    """Of two hardware findings. The kernel's bus address and the sampler's UUID cannot be compared: taken as the same."""
+    if other is None or one.gpu is None or other.gpu is None:
+        return False
+    return one.gpu != other.gpu and (":" in one.gpu) == (":" in other.gpu)
+
+
 def _explains(cause: _Record, symptom: _Record) -> bool:
     names = cause.signature.explains
+    if cause.key.gpu is not None and cause.severity.rank < symptom.severity.rank and not _is_near(cause.finding, symptom.finding):
+        return False
     return symptom.signature.topic in names or symptom.signature.id in names
+
+
+def _is_near(cause: Finding, symptom: Finding) -> bool:
+    """A lesser finding of a GPU, such as a program's fault, outlives the run in which it was seen: it explains what came with it only."""
+    if symptom.first_seen_s is None or cause.first_seen_s is None or cause.last_seen_s is None:
+        return True
+    return cause.first_seen_s - NEAR_S <= symptom.first_seen_s <= cause.last_seen_s + NEAR_S
 
 
 def _is_earlier(cause: _Record, symptom: _Record) -> bool:

@@ -20,7 +20,7 @@ _KV_BYTES: Mapping[str, float] = {"float8": 1.0, "fp8": 1.0, "bfloat16": 2.0, "b
 _NO_WEIGHTS = ("the bytes of the weights on one GPU", "give the log from the server's start, or the server's address for /server_info")
 _NO_KV = ("the bytes of KV cache for each token", "give the log from the server's start, or the model's config.json")
 _NO_ARGS = ("the arguments", "give the log from the server's start, or the server's address for /server_info")
-_NO_BANDWIDTH = ("the memory bandwidth of the GPUs", "add --telemetry nvml; a product without NVML's bus width needs a line in signatures/gpus.yaml")
+_NO_BANDWIDTH = ("the memory bandwidth of the GPUs", "give the GPUs' telemetry (run --telemetry nvml, or a recording: check --telemetry FILE)")
 _NO_CONTEXT = ("the tokens in context", "the Decode lines of this release do not print #token")
 _NO_EXPERTS = ("which part of the weights are routed experts", "give the model's config.json (readable at --model-path, or check --model-config)")
 

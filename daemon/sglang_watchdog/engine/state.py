@@ -127,9 +127,9 @@ class EngineState:
         if known is None or verdict.answer in (Answer.YES, Answer.NO) or known.answer not in (Answer.YES, Answer.NO):
             self.verdicts[run.id, signature.id] = verdict
 
-    def gives_way(self, signature: Signature, run: RunState | None) -> bool:
-        """Whether a finding that says more stands already."""
-        return self.findings.stands(run.id if run is not None else None, signature.yields_to)
+    def gives_way(self, signature: Signature, run: RunState | None, *, own: Key | None = None, counts_pending: bool = False) -> bool:
+        """Whether a finding that says more stands already, or, if asked, is about to."""
+        return self.findings.stands(run.id if run is not None else None, signature.yields_to, own=own, counts_pending=counts_pending)
 
 
 def _was_kept(old: CompiledLibrary, new: Library, pattern: str, *, is_watched: bool) -> bool:

@@ -13,7 +13,7 @@ from .roots import Roots
 from .runs import RunState, line_at
 from .state import EngineState, in_phase
 from .windows import NO_TELEMETRY, Judged, judge, samples_evidence
-from .words import gpu_list
+from .words import gpu_list, gpus_named
 
 
 class WindowJudge:
@@ -95,7 +95,7 @@ class WindowJudge:
             self.state.remember(run, signature, verdict)
         key = self.state.key(signature, run, gpu=gpu.key if gpu else None)
         answer = verdict.answer
-        if answer is Answer.YES and signature.yields_to and self.state.gives_way(signature, run):
+        if answer is Answer.YES and signature.yields_to and self.state.gives_way(signature, run, own=key, counts_pending=True):
             answer = Answer.NO
         if answer is not Answer.YES and signature.resolve_when and self.state.findings.state_of(key) is State.FIRING:
             answer = self._cleared(item, context)
@@ -118,14 +118,15 @@ class WindowJudge:
                 if item.uses_log:
                     lines += self._window_lines(run, judged.from_s, at_s)
             indices = tuple(g.index for g in gpus) if item.uses_gpus or signature.each else ()
-            values: dict[str, object] = {"gpus": gpu_list(indices), "count": len(lines), "ranks": "", "gpu_count": len(indices)}
+            named = {"gpus": gpu_list(indices), "gpus_named": gpus_named(indices), "gpu_count": len(indices)}
+            values: dict[str, object] = {**named, "count": len(lines), "ranks": ""}
             return Statement(
                 summary=self.roots.words(signature, context, values, judged.w),
                 lines=tuple(lines),
                 other=(*samples_evidence(item, scene, judged.from_s), *self.roots.fact_evidence(item, run)),
                 gpus=indices,
                 gpu_uuid=gpu.uuid if gpu else None,
-                count=0 if was is State.FIRING else 1,  # seconds in which it holds are not occurrences
+                count=0 if was in (State.FIRING, State.PENDING) else 1,  # seconds in which it holds are not occurrences
             )
 
         changes = self.state.findings.judge(key, signature, answer, at_s, state)

@@ -9,11 +9,11 @@ from .facts import fact_types
 from .files import default_root, read_table
 from .load import Loaded
 from .lock import NAME, read_lock
-from .rules import conditions, identity, patterns, proofs
+from .rules import conditions, identity, patterns, proofs, summaries
 from .rules.base import Rule, Shelf
 from .schema import IgnoredFile, RetiredFile
 
-RULES: Final[tuple[Rule, ...]] = (*patterns.RULES, *conditions.RULES, *identity.RULES, *proofs.RULES)
+RULES: Final[tuple[Rule, ...]] = (*patterns.RULES, *conditions.RULES, *summaries.RULES, *identity.RULES, *proofs.RULES)
 # The milestones of the phase machine; milestones.yaml may teach more.
 OWN_MILESTONES: Final = (
     "args-dump", "prelude", "dist-begin", "dist-end", "load-begin", "load-end", "pool-end", "capture-begin",

@@ -1,9 +1,10 @@
 """The report for people: on a terminal in colour, the worst first, causes above their symptoms."""
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from ..engine.words import gpus_named
 from ..model.finding import AbsenceEvidence, Evidence, FactEvidence, Finding, LineEvidence, Run, SamplesEvidence
 from ..model.words import Answer, Phase, Severity, State
 from ..sinks.encode import time
@@ -39,7 +40,7 @@ def render(report: Report, *, colour: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
+def _run(run: Run, findings: Sequence[Finding], colour: bool) -> Iterator[str]:
     release = run.release
     version = (
         "release unknown"
@@ -47,7 +48,6 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
         else (f"SGLang {release.min}" if release.min == release.max else f"SGLang {release.min} to {release.max}")
     )
     started = time(run.started_at_s) or "unknown start"
-    findings = list(findings)
     yield _paint(
         f"Run {run.id[:8]}: {run.model or 'unknown model'}, {version} ({release.source}), from {started}, {_now(run, findings)}",
         "1",
@@ -61,17 +61,19 @@ def _run(run: Run, findings: Iterable[Finding], colour: bool) -> Iterator[str]:
     if run.load.get("decode_tokens_per_s"):
         facts.append(f"{run.load['decode_tokens_per_s']:,.0f} tokens/s (median of the Decode lines at full load)")
     if run.gpus:
-        facts.append(f"GPUs {', '.join(map(str, sorted(run.gpus)))} ({run.placement_source})")
+        facts.append(f"{gpus_named(list(run.gpus))} ({run.placement_source})")
     if facts:
         yield "  " + "; ".join(facts)
+    own = [finding for finding in findings if finding.run == run.id]
     if run.roofline is not None:
-        yield from _wrapped(f"Roofline: {run.roofline.text}.", "  ")
+        if not any(finding.topic.endswith("-roofline") for finding in own):  # such a finding says the sentence itself
+            yield from _wrapped(f"Roofline: {run.roofline.text}.", "  ")
         if run.roofline.do:
             yield from _wrapped(f"To know it better: {'; '.join(run.roofline.do)}.", "  ")
-    yield from _findings([finding for finding in findings if finding.run == run.id], findings, colour)
+    yield from _findings(own, findings, colour)
 
 
-def _now(run: Run, findings: Iterable[Finding]) -> str:
+def _now(run: Run, findings: Sequence[Finding]) -> str:
     """Where the run is. One that hangs prints what an idle one prints, nothing; the findings tell them apart."""
     hung = [f.first_seen_s for f in findings if f.run == run.id and f.topic.startswith(_HANGS) and f.state is State.FIRING]
     if run.phase not in (Phase.SERVING, Phase.IDLE) or not hung:
@@ -79,21 +81,21 @@ def _now(run: Run, findings: Iterable[Finding]) -> str:
     return f"now hung, as found at {time(min((at for at in hung if at is not None), default=None)) or 'an unknown time'}"
 
 
-def _findings(findings: list[Finding], everything: Iterable[Finding], colour: bool) -> Iterator[str]:
-    """Causes first, each with what it explains below it; alone standing ones by severity. What a finding outside explains is told short."""
-    by_id = {finding.id: finding for finding in findings}
-    outside = {finding.id: finding for finding in everything if finding.id not in by_id}
-    tops = [finding for finding in findings if finding.explained_by not in by_id]
+def _findings(findings: Sequence[Finding], every: Iterable[Finding], colour: bool) -> Iterator[str]:
+    """Causes first, each with what it explains below it; alone standing ones by severity.
+
+    A symptom whose cause stands elsewhere (its GPU's finding, the restart loop) is told under that; here is where to look.
+    """
+    own, by_id = {finding.id for finding in findings}, {finding.id: finding for finding in every}
+    tops = [finding for finding in findings if finding.explained_by not in own]
     for finding in sorted(tops, key=lambda f: -_weight(f, by_id)):
         yield ""
-        cause = outside.get(finding.explained_by or "")
+        cause = by_id.get(finding.explained_by or "")
         if cause is None:
             yield from _finding(finding, "  ", colour)
+            yield from _symptoms(finding, by_id, "    ", colour, {finding.id})
         else:
             yield f"  {_paint(_MARK[finding.severity], _COLOUR[finding.severity], colour)} {finding.title} (part of: {cause.title})"
-            yield from _wrapped(finding.summary, "    ")
-            yield from _evidence(finding.evidence[:3], "    ")
-        yield from _symptoms(finding, by_id, "    ", colour, {finding.id})
 
 
 def _symptoms(cause: Finding, by_id: dict[str, Finding], indent: str, colour: bool, seen: set[str]) -> Iterator[str]:
@@ -120,7 +122,7 @@ def _finding(finding: Finding, indent: str, colour: bool) -> Iterator[str]:
     if finding.summary.rstrip(".") != finding.title.rstrip("."):
         yield from _wrapped(finding.summary, indent + "  ")
     where = [f"ranks {', '.join(finding.ranks)}"] if finding.ranks else []
-    where += [f"GPUs {', '.join(map(str, finding.gpus))}"] if finding.gpus else []
+    where += [gpus_named(finding.gpus)] if finding.gpus else []
     counted = f", seen {finding.count} times" if finding.count > 1 else ""
     yield f"{indent}  {finding.topic} · {finding.signature}{' · ' + ' · '.join(where) if where else ''}{counted}"
     yield from _evidence(finding.evidence[:_SHOWN], indent + "  ")
@@ -157,8 +159,9 @@ def _coverage(report: Report) -> Iterator[str]:
     aside = sum(entry.verdict is Answer.NOT_APPLICABLE for entry in report.coverage)
     yield f"Coverage: {judged} verdicts, {aside} not applicable, {len(unknown)} unknown."
     cures: dict[str, int] = {}
+    told = {"; ".join(run.roofline.do) for run in report.runs if run.roofline is not None}
     for entry in unknown:
-        if entry.do:
+        if entry.do and entry.do not in told:
             cures[entry.do] = cures.get(entry.do, 0) + 1
     for cure, count in sorted(cures.items(), key=lambda item: (-item[1], item[0]))[:3]:
         yield f"  {count} could be told: {cure}."

@@ -13,6 +13,7 @@ from ..files import SignatureFile
 from ..matching import groups
 from ..windows import is_series
 from .base import Rule, Shelf
+from .summaries import placeholders
 
 COMPARED: Final = re.compile(
     r"^\s*(?P<fact>(?:args|model|gpu|run|load|w)\.\w+)\s*(?P<how>==|!=|<=|>=|<|>|\bin\b)\s*(?P<value>\[.*\]|[^\s()]+|'.*'|\".*\")\s*$"
@@ -23,8 +24,6 @@ LITERAL_TYPES: Final = (
     (re.compile(r"['\"].*['\"]$"), "str"),
 )  # fmt: skip
 VERSION: Final = re.compile(r"^['\"]v?\d+\.\d+(\.\d+)?([.a-z0-9]*)['\"]$")
-PLACEHOLDER: Final = re.compile(r"\{([^{}:!]*)(?:![rsa])?(?::([^{}]*))?\}")
-ALWAYS: Final = frozenset({"raised", "said", "gpus", "ranks", "rank", "gpu", "count", "server", "line"})
 
 
 def expressions(file: SignatureFile) -> Iterator[tuple[str, Way]]:
@@ -151,9 +150,9 @@ def _literals(text: str) -> list[str]:
 
 
 def check_series(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
-    text = " ".join([*(expression for expression, _ in expressions(file)), *(f"w.{name}" for name in _names(file.body.summary))])
+    text = " ".join([*(expression for expression, _ in expressions(file)), *(name for name, _ in placeholders(file.body.summary))])
     for window in file.signature.windows:
-        if not re.search(rf"\bw\.{window.name}\b", text.replace("w.w.", "w.")):
+        if not re.search(rf"\bw\.{window.name}\b", text):
             yield file.fault(
                 "SIG026",
                 ("let", window.name),
@@ -178,31 +177,6 @@ def check_series(file: SignatureFile, _shelf: Shelf) -> Iterator[Fault]:
             yield file.fault("SIG026", ("evidence", "series", index), f"unknown series `{name}`")
 
 
-def _names(template: str) -> Iterator[str]:
-    for found in PLACEHOLDER.finditer(template.replace("{{", "").replace("}}", "")):
-        yield found[1].removeprefix("w.") if found[1].startswith("w.") else found[1]
-
-
-def check_summary(file: SignatureFile, shelf: Shelf) -> Iterator[Fault]:
-    captured = set(ALWAYS).union(*(groups(pattern) for pattern in file.patterns.values()))
-    windows = {f"w.{window.name}" for window in file.signature.windows}
-    for found in PLACEHOLDER.finditer(file.signature.summary.replace("{{", "").replace("}}", "")):
-        name, spec = found[1], found[2]
-        if name not in captured | windows and name not in shelf.facts:
-            yield file.fault(
-                "SIG027",
-                ("summary",),
-                f"nothing fills `{{{name}}}`",
-                help=nearest(name, [*captured, *windows, *shelf.facts]),
-            )
-        elif spec:
-            kind = "float" if name in windows else shelf.facts.get(name, "str")
-            try:
-                format(SAMPLES.get(kind, 0.5), spec.partition("|")[0].partition("~")[0])
-            except ValueError:
-                yield file.fault("SIG027", ("summary",), f"`{{{name}:{spec}}}`: a value of type {kind} cannot be written so")
-
-
 RULES: Final = (
     Rule("SIG021", "no has(): it hides what is unknown", check_has),
     Rule("SIG022", "no comparison of releases in a condition", check_version),
@@ -210,5 +184,4 @@ RULES: Final = (
     Rule("SIG024", "every condition runs on facts of their types", check_types),
     Rule("SIG025", "values are compared with values of their own type", check_numbers),
     Rule("SIG026", "windows are over known series and are used", check_series),
-    Rule("SIG027", "everything in the summary can be filled", check_summary),
 )
