@@ -1,7 +1,7 @@
 """The life of a finding: states as a table, evidence kept within bounds, causes folded over their symptoms."""
 
 import hashlib
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -315,8 +315,11 @@ class Findings:
 
     # --- folding -----------------------------------------------------------------------------------------------------
 
-    def fold(self, server: str, run: str | None) -> list[Change]:
-        """Recompute which finding explains which; a symptom points at its innermost cause. Only changed ones are reported."""
+    def fold(self, server: str, run: str | None, gpus: Set[int] = frozenset()) -> list[Change]:
+        """Recompute which finding explains which; a symptom points at its innermost cause. Only changed ones are reported.
+
+        `gpus` are the indices of the server's GPUs, empty where they are not known: what befalls another GPU explains nothing of a run.
+        """
         standing = [r for r in self._records.values() if r.state in (State.FIRING, State.EXPIRED) and r.key.server == server]
         all_runs = run is None or any(spans_runs(r.signature) for r in standing)
         alive = [r for r in standing if all_runs or r.key.run in (run, None)]
@@ -328,6 +331,7 @@ class Findings:
                 if c is not symptom
                 and c.signature.kind.value != "flag"
                 and _explains(c, symptom)
+                and not (symptom.key.run is not None and gpus and c.finding.gpus and gpus.isdisjoint(c.finding.gpus))
                 and (c.key.run == symptom.key.run or c.key.run is None)
                 and not (spans_runs(c.signature) and symptom.key.run == run)  # the newest failure stands for itself
             ]

@@ -92,7 +92,7 @@ class EngineState:
     def fold(self) -> list[Change]:
         """Put symptoms of the newest run under their causes."""
         run = self.run
-        return self.findings.fold(self.server, run.id if run is not None else None)
+        return self.findings.fold(self.server, run.id if run is not None else None, frozenset(self.placing.current().gpus))
 
     def failed_starts(self, run: RunState | None, now_s: float) -> list[RunState]:
         """The runs before `run` that began within half an hour and did not end as somebody wanted, oldest first."""

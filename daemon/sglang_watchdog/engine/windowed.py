@@ -36,7 +36,7 @@ class WindowJudge:
         """Judge it for one second and settle what follows: verdict, facts, finding."""
         signature = item.signature
         hardware = is_hardware(signature)
-        gpus = list(self.state.gpus.values()) if hardware and signature.topic.startswith("gpu.") and run is None else self.state.server_gpus()
+        gpus = self.state.server_gpus() if run is not None or not hardware else list(self.state.gpus.values())
         if not in_phase(signature, run) and not hardware:
             return []
         context = self.roots.context(run, at_s)
@@ -44,7 +44,12 @@ class WindowJudge:
         if elsewhere is not None:
             return self._settle_windowed(item, run, at_s, Judged(elsewhere, {}, at_s), gpus, context)
         if signature.each == "gpu":
-            return self._judge_each(item, run, at_s, gpus, context)
+            changes = self._judge_each(item, run, at_s, gpus, context)
+            if hardware and signature.all_gpus and len(gpus) < len(self.state.gpus):
+                own = {gpu.index for gpu in gpus}
+                others = [gpu for index, gpu in sorted(self.state.gpus.items()) if index not in own]
+                changes += self._judge_each(item, run, at_s, others, context)
+            return changes
         judged = judge(item, self.roots.scene(item, run, at_s, gpus), context)
         return self._settle_windowed(item, run, at_s, judged, gpus, context)
 

@@ -80,6 +80,7 @@ class Compiler:
             resolve=self._group(body.resolve, body.id, "resolve.", ("resolve",)),
             resolve_when=self._conditions(body.resolve_when, "resolve_when", limit),
             explains=tuple(body.explains),
+            all_gpus=body.all_gpus,
             yields_to=tuple(body.yields_to),
             evidence_series=tuple(body.evidence.series),
             evidence_facts=tuple(body.evidence.facts),

@@ -20,7 +20,7 @@ HEADING: Final = "# signature  revision  hash of what it detects; written by `sg
 DETECTING: Final = (
     "kind", "releases", "applies_when", "during", "not_during", "scope", "match", "unless", "await_",
     "absence_valid_only_if", "concludes", "threshold", "let", "when", "needs", "each", "hold", "clear_after", "resolve",
-    "resolve_when", "yields_to", "flag",
+    "resolve_when", "yields_to", "flag", "all_gpus",
 )  # fmt: skip
 TELLING: Final = frozenset({"because", "anywhere", "example", "level"})
 LATER: Final = frozenset({"moved", "same_as", "path", "also_called", "unknown"})  # parts that came after signatures were locked: empty, they are not there
@@ -35,7 +35,7 @@ class Locked:
 def detecting_hash(body: SignatureBody) -> str:
     """12 hex digits over the parts of a signature that decide what it finds."""
     plain = {name: _stripped(value) for name, value in body.model_dump(mode="json").items() if name in DETECTING}
-    text = json.dumps({name: value for name, value in plain.items() if value not in (None, [], {}, "")}, sort_keys=True)
+    text = json.dumps({name: value for name, value in plain.items() if value not in (None, [], {}, "", False)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

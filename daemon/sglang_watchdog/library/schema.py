@@ -171,6 +171,7 @@ class SignatureBody(Shape):
     resolve: Group | None = None
     resolve_when: Conditions = []
     explains: Texts = []
+    all_gpus: bool = Field(default=False, description="With `scope: gpu`: a fault of the hardware, watched on GPUs of no server too")
     yields_to: Texts = Field(default=[], description="Topics or ids; while one of their findings stands in the run, this one is not raised")
     evidence: EvidenceBody = EvidenceBody()
     blind_spots: str = ""

@@ -98,6 +98,7 @@ class Signature:
     resolve: tuple[str, ...] = ()  # pattern ids that show it cleared
     resolve_when: tuple[Condition, ...] = ()
     explains: tuple[str, ...] = ()  # topics or signature ids folded under this one while both hold
+    all_gpus: bool = False  # hardware: watched on GPUs of no server too, and while placement is not known
     yields_to: tuple[str, ...] = ()  # topics or ids: while one of their findings stands in the run, this is not raised
     evidence_series: tuple[str, ...] = ()  # series quoted as samples evidence
     evidence_facts: tuple[str, ...] = ()  # facts quoted as evidence
