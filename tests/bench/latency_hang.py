@@ -4,7 +4,7 @@ Usage: PYTHONPATH=tests latency_hang.py [--hang SECONDS] [--quiet SECONDS]      
 
 The real daemon reads its telemetry from the fake driver with eight GPUs, each ticking once a second. First it is quiet; then a call of
 one GPU hangs for the given time while lines go on being written. Exit code 1 if the 99th percentile grew by more than
-20 ms.
+20 ms, or if the hang became no finding.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def main() -> int:
         driver.set(count=GPUS, power_mw=412345, util=97, mem_used_mib=130000)
         quiet, hanging, told = measure(driver, folder, options.hang, options.quiet)
     print(f"p99 {hanging - quiet:+.1f} ms by the hang; gpu.driver-hang {'was' if told else 'was not'} told")
-    return 0 if hanging - quiet <= MAY_GROW_MS else 1
+    return 0 if told and hanging - quiet <= MAY_GROW_MS else 1
 
 
 if __name__ == "__main__":
