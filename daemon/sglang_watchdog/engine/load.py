@@ -11,6 +11,7 @@ from itertools import pairwise
 from ..model.observation import Access, Batch, Json, Position
 from .series import Series, median
 
+_PAUSE_S = 2.0  # two stamps of whole seconds: at least one second without a line
 _BATCH_KEEP_S = 900.0
 _SPEEDS_KEPT = 512
 
@@ -71,6 +72,7 @@ class Load:
     _ranks: dict[str, _RankLoad] = field(default_factory=dict)
     _chunk_open: dict[str, bool] = field(default_factory=dict)
     recent_batches: deque[Batch] = field(default_factory=lambda: deque(maxlen=12))
+    pauses: deque[tuple[Batch, Batch]] = field(default_factory=lambda: deque(maxlen=16))  # the lines around silences of 2 s and more
     speeds: dict[int, deque[float]] = field(default_factory=dict)  # by bucket of running requests: 1, 2-3, 4-7, 8-15 …
 
     def add(self, name: str, at_s: float, value: float | None) -> None:
@@ -88,6 +90,9 @@ class Load:
         series.add_to_second(at_s, value)
 
     def on_batch(self, batch: Batch, at_s: float) -> None:
+        before = self.last_batch
+        if before is not None and before.at_s is not None and batch.at_s is not None and batch.at_s - before.at_s >= _PAUSE_S:
+            self.pauses.append((before, batch))
         self.last_batch = batch
         self.recent_batches.append(batch)
         if self.first_batch_s is None:

@@ -121,7 +121,8 @@ class WindowJudge:
                     starts = [*self.state.failed_starts(run, at_s), run]
                     lines += [line for each in starts if (line := each.dump or each.first_line) is not None]
                 if item.uses_log:
-                    lines += self._window_lines(run, judged.from_s, at_s)
+                    since_s = scene.steady.from_s if scene.steady is not None and "load.stalls" in signature.summary else at_s
+                    lines += self._window_lines(run, judged.from_s, at_s, since_s)
             indices = tuple(g.index for g in gpus) if item.uses_gpus or signature.each else ()
             named = {"gpus": gpu_list(indices), "gpus_named": gpus_named(indices), "gpu_count": len(indices)}
             values: dict[str, object] = {**named, "count": len(lines), "ranks": ""}
@@ -144,12 +145,17 @@ class WindowJudge:
         return Answer.NO if done else Answer.UNKNOWN
 
     @staticmethod
-    def _window_lines(run: RunState, from_s: float, to_s: float) -> list[LineEvidence]:
-        """The batch lines of the window, at most six, Decode lines first: they carry the load."""
+    def _window_lines(run: RunState, from_s: float, to_s: float, stalls_since_s: float) -> list[LineEvidence]:
+        """At most six batch lines, Decode lines first: they carry the load. The lines around the two longest stalls come before others."""
         inside = [b for b in run.load.recent_batches if b.at_s is not None and from_s <= b.at_s <= to_s]
         decodes = [b for b in inside if b.is_decode] or inside or list(run.load.recent_batches)[-3:]
-        chosen = decodes if len(decodes) <= 6 else [*decodes[:3], *decodes[-3:]]
-        return [line_at(b.position, b.text, b.at_s) for b in chosen]
+        stalls = [pair for pair in run.load.pauses if (pair[0].at_s or 0.0) >= stalls_since_s]
+        longest = sorted(stalls, key=lambda pair: (pair[0].at_s or 0.0) - (pair[1].at_s or 0.0))[:2]
+        room = 6 - 2 * len(longest)
+        chosen = decodes if len(decodes) <= room else [*decodes[: room // 2], *decodes[-(room // 2) :]]
+        every = {(b.position.source, b.position.line): b for b in (*(b for pair in longest for b in pair), *chosen)}
+        shown = sorted(every.values(), key=lambda b: b.at_s or 0.0) if longest else every.values()
+        return [line_at(b.position, b.text, b.at_s) for b in shown]
 
     def judge_end(self, run: RunState, at_s: float | None) -> list[Change]:
         """Signatures about how a run ended are judged once, when it has."""

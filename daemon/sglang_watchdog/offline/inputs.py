@@ -8,6 +8,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
@@ -86,14 +87,15 @@ def _packing(name: str, head: bytes) -> str:
 def blocks(one: Input) -> Iterator[Block]:
     """Whole lines in blocks. Raises Unreadable if reading fails in the middle (a damaged packed file, a lost disk)."""
     try:
-        with _opened(one) as file:
-            yield from _blocks(one.name, file)
+        with ExitStack() as open_files:
+            yield from _blocks(one.name, _opened(one, open_files))
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise Unreadable(f"{one.name}: reading stopped ({error}); what stood before it was judged") from None
 
 
-def _opened(one: Input) -> io.BufferedIOBase:
-    file: IO[bytes] = sys.stdin.buffer if one.path is None else one.path.open("rb")
+def _opened(one: Input, open_files: ExitStack) -> io.BufferedIOBase:
+    """The unpacked content; what was opened is closed with `open_files`, standard input never."""
+    file: IO[bytes] = sys.stdin.buffer if one.path is None else open_files.enter_context(one.path.open("rb"))
     match one.packing:
         case "gzip":
             return gzip.GzipFile(fileobj=file)
