@@ -514,11 +514,13 @@ def test_an_acknowledged_alert_that_resolves_is_told_resolved_while_it_is_rememb
 def test_an_alertmanager_gets_the_servers_and_topics_it_wants_with_its_labels(desk, peer):
     """Who was told of a beginning is told of the end, whatever is wanted by then."""
     desk.tell(material.fired("here"), material.fired("elsewhere", server="code"), material.fired("other", topic="gpu.lost"))
-    peer._settings = replace(peer._settings, wanted=Wanted(servers=("chat",), topics=("moe.",)), labels=(("team", "serving"), ("finding", "x")))
+    peer._settings = replace(peer._settings, wanted=Wanted(servers=("chat",), topics=("moe.",)), labels=(("team", "serving"), ("finding", "x"), ("site", "any")),
+                              of_server=(("chat", (("site", "east"),)), ("code", (("site", "west"),))))  # fmt: skip
     peer.turn()
 
     assert set(sent(desk)) == {"here", "alive"}
-    assert (sent(desk)["here"]["labels"]["team"], sent(desk)["here"]["labels"]["finding"]) == ("serving", "here")
+    labels = sent(desk)["here"]["labels"]
+    assert (labels["team"], labels["finding"], labels["site"]) == ("serving", "here", "east")
 
     peer._settings = replace(peer._settings, wanted=Wanted(servers=("code",)))
     peer.turn()

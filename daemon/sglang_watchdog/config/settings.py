@@ -103,7 +103,9 @@ class Server(Shape):
     gpus: Annotated[list[int | str], BeforeValidator(listed)] = Field(default=[], description="Indices or UUIDs")
     url: str | None = Field(default=None, description="The server's own address, for probes")
     expected_power_limit_w: Annotated[float, Field(gt=0)] | None = None
-    labels: dict[Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")], str] = {}
+    labels: dict[Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")], str] = Field(
+        default={}, description="Put on every alert about this server that Alertmanager is sent, after the channel's own"
+    )
     command: str | None = Field(default=None, description="Launch command, where no log shows the arguments")
     probe: bool = Field(default=True, description="One GET of /server_info on loopback when the log lacks the arguments")
     metrics: bool = Field(default=True, description="GET of the server's own /metrics on loopback every 15 s")

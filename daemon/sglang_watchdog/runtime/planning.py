@@ -1,7 +1,7 @@
 """From settings to a plan: names resolved, secrets left where they are, everything checked."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def plan_of(settings: Settings, *, port_may_move: bool = False, servers: tuple[S
             },
         ),
         record=Path(telemetry.record) if telemetry.record else None,
-        notify=tuple(_channel(index, one) for index, one in enumerate(settings.notify)),
+        notify=tuple(_channel(index, one, configured or servers) for index, one in enumerate(settings.notify)),
         verdict_metrics=tuple(settings.signatures.verdict_metrics),
     )
 
@@ -136,12 +136,13 @@ def _load(one: LoadThresholds) -> LoadSettings:
     )  # fmt: skip
 
 
-def _channel(index: int, one: Notify) -> ChannelSettings:
+def _channel(index: int, one: Notify, servers: Sequence[ServerPlan]) -> ChannelSettings:
     name = channel_name(index, one)
     wanted = Wanted(at_least=Severity(one.min_severity), servers=tuple(one.servers), topics=tuple(one.topics))
     if isinstance(one, Alertmanager):
         return AlertmanagerSettings(
             name=name, urls=tuple(one.urls), wanted=wanted, resend_s=one.resend_s, labels=tuple(sorted(one.labels.items())),
+            of_server=tuple((server.name, tuple(sorted(server.labels.items()))) for server in servers if server.labels),
             token_file=Path(one.bearer_file) if one.bearer_file else None, ca_file=Path(one.ca) if one.ca else None,
             timeout_s=one.timeout_s,
         )  # fmt: skip

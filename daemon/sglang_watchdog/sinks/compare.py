@@ -1,11 +1,13 @@
 """What is different between two runs, from their documents."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import encode
 
 Document = encode.Document
+_IDENTITY = re.compile(r"(?:^|[._])(?:ports?|pids?|seed|id|rank|version)$")  # numbers that name something: twice as much means nothing
 
 
 def runs(
@@ -37,7 +39,7 @@ def runs(
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Document]:
     names = sorted(set(a) | set(b))
     return [
-        {"name": name, "a": a.get(name), "b": b.get(name), "ratio": _ratio(a.get(name), b.get(name))}
+        {"name": name, "a": a.get(name), "b": b.get(name), "ratio": None if _IDENTITY.search(name) else _ratio(a.get(name), b.get(name))}
         for name in names
         if a.get(name) != b.get(name) or type(a.get(name)) is not type(b.get(name))
     ]

@@ -57,15 +57,19 @@ def alerts(connection: sqlite3.Connection, settings: AlertmanagerSettings, url: 
         ).items
     ]
     ends_s = now_s + settings.resend_s * _ENDS_AFTER_RESENDS
-    labels = dict(settings.labels)
+    of_server = {name: dict(labels) for name, labels in settings.of_server}
+
+    def told_now(row: FindingRow, ends_s: float | None) -> dict[str, Any]:
+        return alert(row, ends_s, external_url, {**dict(settings.labels), **of_server.get(row.server, {})})
+
     result = []
     for row in firing:
         state, at_s = told.get(row.id, ("", 0.0))
         if not _is_taken(row) and (state == State.FIRING.value or _is_for(row, settings)):
-            result.append(Alert(row.id, State.FIRING.value, alert(row, ends_s, external_url, labels)))
+            result.append(Alert(row.id, State.FIRING.value, told_now(row, ends_s)))
         elif _is_taken(row) and (state == State.FIRING.value or (state == WITHDRAWN and now_s <= at_s + settings.resolved_for_s)):
-            result.append(Alert(row.id, WITHDRAWN, alert(row, at_s if state == WITHDRAWN else now_s, external_url, labels)))
-    result += [Alert(row.id, row.state, alert(row, None, external_url, labels)) for row in over]
+            result.append(Alert(row.id, WITHDRAWN, told_now(row, at_s if state == WITHDRAWN else now_s)))
+    result += [Alert(row.id, row.state, told_now(row, None)) for row in over]
     if settings.alive_alert:
         result.append(Alert("", State.FIRING.value, alive(now_s, ends_s, external_url)))
     return result

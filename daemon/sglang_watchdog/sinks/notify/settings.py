@@ -66,6 +66,7 @@ class AlertmanagerSettings:
     urls: tuple[str, ...]  # base addresses, without /api/v2
     wanted: Wanted = Wanted()
     labels: tuple[tuple[str, str], ...] = ()  # put on every alert
+    of_server: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # server -> further labels of its alerts
     timeout_s: float = 10.0
     resend_s: float = 60.0
     resolved_for_s: float = 300.0  # how long a resolved alert is sent again
