@@ -89,6 +89,9 @@ class Roots:
             out |= self._loop_facts([*failed, run])
         if run is not None:
             out["access_log"] = run.load.answered_ever > 0
+            silent_s = self.state.silent_before_watch_s(run, now_s)
+            if silent_s is not None:
+                out["silent_before_watch_s"] = float(silent_s)
             if run.last_line_s is not None:
                 out["log_silence_s"] = float(max(0.0, now_s - run.last_line_s))
             if run.release.min is not None:
@@ -162,7 +165,7 @@ class Roots:
         if self._steady_at != at_s:
             self.tick_steady(run, at_s)
         matches = self.state.matches.get((run.id if run else "", item.signature.id), {})
-        return Scene(at_s, run.load if run else None, self._steady, self._load_root, gpus, matches)
+        return Scene(at_s, run.load if run else None, self._steady, self._load_root, gpus, matches, self.state.silent_before_watch_s(run, at_s))
 
 
 def _list(value: Json) -> list[Json]:
