@@ -42,10 +42,10 @@ def lines(ended_s: float) -> str:
 class Following:
     """One server whose log is followed as the daemon follows it, at times of the test's choice."""
 
-    def __init__(self, library, path: Path, since_s: float | None) -> None:
-        plan = ServerPlan(name="chat", logs=())
+    def __init__(self, library, path: Path, since_s: float | None, zone: Zone | None = None) -> None:
+        plan = ServerPlan(name="chat", logs=(), zone=zone)
         self.watch = ServerWatch(
-            plan, library, compile_patterns(library, "auto"), WallClock(), Zone.utc(),
+            plan, library, compile_patterns(library, "auto"), WallClock(), zone or Zone.utc(),
             sources={"log": ResumeAt(None, watched_since_s=since_s)}, telemetry=False,
         )  # fmt: skip
         self.tail = Tail("log", str(path))
@@ -133,20 +133,6 @@ def test_a_hang_is_still_one_after_the_daemon_started_again(follow):
     assert log.watch.positions()["log"]["watched_since_s"] == now_s - 2 * HOUR_S
 
 
-def test_lines_that_come_show_life_whatever_their_zone(follow, tmp_path: Path):
-    now_s = time.time()
-    log = follow(now_s - 8 * HOUR_S)
-    log.look(now_s)
-    with (tmp_path / "server.log").open("a") as out:
-        out.write(lines(now_s + 10 - 8 * HOUR_S))
-    os.utime(tmp_path / "server.log", (now_s + 10, now_s + 10))
-    log.watch._watches_zones = False  # else the file's time would tell the zone
-    log.look(now_s + 11)
-    log.look(now_s + 100)
-
-    assert log.fires
-
-
 def test_silences_between_lines_are_judged_as_in_a_check(follow, tmp_path: Path):
     now_s = time.time()
     log = follow(now_s - 3 * HOUR_S)
@@ -155,3 +141,27 @@ def test_silences_between_lines_are_judged_as_in_a_check(follow, tmp_path: Path)
     log.look(now_s)
 
     assert any(one.signature == "hang-no-progress" for one in log.watch.engine.findings.all())
+
+
+def test_a_configured_zone_that_new_lines_contradict_is_a_finding_and_goes_with_them(library, tmp_path: Path):
+    now_s = time.time()
+    path = tmp_path / "server.log"
+    path.write_text(lines(now_s))
+    log = Following(library, path, None, zone=Zone.named("+08:00"))
+    log.look(now_s)
+
+    def write(off_s: float, start: int = 1) -> set[State]:
+        for second in range(start, start + 4):
+            with path.open("a") as out:
+                out.write(lines(now_s + second + off_s))
+            os.utime(path, (now_s + second, now_s + second))
+            log.look(now_s + second)
+        return {one.state for one in log.watch.engine.findings.all() if one.signature == "source-clock-zone"}
+
+    assert write(0.0) == {State.FIRING}
+    (found,) = [one for one in log.watch.engine.findings.all() if one.signature == "source-clock-zone"]
+    assert found.summary.endswith(": log is read in +08:00 and arrives as if written in UTC.")
+    assert not log.fires, "a silence of eight hours that only the zone makes"
+    write(8 * HOUR_S, 60)
+    log.look(now_s + 150)
+    assert [one.state for one in log.watch.engine.findings.all() if one.signature == "source-clock-zone"] == [State.RESOLVED]

@@ -126,9 +126,9 @@ class Engine:
             self.state.told_s = max(self.state.told_s, at_s)
         return self._act(self._order.feed(source, at_s, observation))
 
-    def saw_growth(self) -> None:
-        """A line was written to a log while it was watched, whatever its stamp says."""
-        self.state.has_grown = True
+    def saw_zone(self, source: str, given: str, arrival: str) -> None:
+        """The zone that somebody gave a log, and the one in which its lines arrive."""
+        self.state.source(source)["zone"] = {"given": given, "arrival": arrival}
 
     def settle(self) -> list[Change]:
         """All sources are quiet and were read to their end: judge the newest second too, and what waited for more lines."""

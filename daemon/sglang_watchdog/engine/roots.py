@@ -83,6 +83,11 @@ class Roots:
         if self.state.log_s is not None and self.state.sample_s is not None:
             late, early = max(self.state.log_s[0], self.state.sample_s[0]), min(self.state.log_s[1], self.state.sample_s[1])
             out["clock_overlap"] = late <= early + _APART_S
+        zones = {name: zone for name, source in self.state.sources.items() if isinstance(zone := source.get("zone"), dict)}
+        if zones:
+            name = next((name for name, zone in zones.items() if zone["given"] != zone["arrival"]), next(iter(zones)))
+            zone = zones[name]
+            out |= {"zone_contradicted": zone["given"] != zone["arrival"], "zone_log": name, "zone_given": zone["given"], "zone_arrival": zone["arrival"]}
         failed = self.state.failed_starts(run, now_s)
         out["starts_30m"] = len(failed) + 1  # this one too
         if len(failed) + 1 >= _LOOP and run is not None:

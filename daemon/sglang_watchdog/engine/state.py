@@ -43,7 +43,6 @@ class EngineState:
     tick_s: float | None = None  # last second judged
     data_s: float = NEVER  # newest event time of data, for thinning ticks in long silences
     told_s: float = NEVER  # newest stamp of a log that was handed in, acted on or not
-    has_grown: bool = False  # a line was written while the logs were watched; engine.py
     is_seen_alive: bool = False  # a process or an answer of the server was seen; intake.py
     launcher_started_s: float = NEVER  # of the process that was seen; intake.py
     log_s: tuple[float, float] | None = None  # first and newest stamp of logs, of samples
@@ -97,12 +96,13 @@ class EngineState:
     def silent_before_watch_s(self, run: RunState | None, at_s: float) -> float | None:
         """How long the log had been silent when it was opened, where only that silence is left to judge; None if the server shows life.
 
-        A log that ended hours ago and one of a server that hangs look the same. Silences between its lines are judged as ever."""
+        A log that ended hours ago and one of a server that hangs look the same. Silences between its lines are judged as ever.
+        Lines that come show life by their stamps: where those are hours off, the zone is wrong and no silence can be measured."""
         given = run.facts.get("run.silent_before_watch_s") if run is not None else None
         if given is not None and isinstance(given.value, float):
             return given.value
         since_s = self.settings.watched_since_s
-        if since_s is None or self.has_grown or at_s <= self.told_s or self.told_s == NEVER:
+        if since_s is None or at_s <= self.told_s or self.told_s == NEVER:
             return None
         if self.is_seen_alive and self.launcher_started_s <= self.told_s:  # else it is another start than the log's
             return None

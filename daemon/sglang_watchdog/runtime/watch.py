@@ -128,10 +128,8 @@ class ServerWatch:
             log.generation = block.generation
         elif block.generation != log.generation:
             log.generation, log.skip_before_line = block.generation, 0
-        if self._watches_zones and not log.scanner.zone.certain and log.zone.see(block):
-            log.scanner.zone = log.zone.zone
-        if log.is_read_to_end and self._was_written(block):
-            self.engine.saw_growth()
+        if self._watches_zones:
+            self._mind_zone(log, block)
         log.blocks.append((block.generation, block.line, block.before))
         observations = log.scanner.feed(block.data, offset=block.offset, line=block.line)
         if log.scanner.zone is not log.zone.zone:
@@ -160,12 +158,17 @@ class ServerWatch:
             return self.engine.feed(event)
         return []  # the scanner says Opened itself, with the format that it found
 
+    def _mind_zone(self, log: _Log, block: Block) -> None:
+        """Follow a zone that nobody gave; hold one that was given against the arrival of new lines."""
+        if log.zone.see(block, is_new=log.is_read_to_end and self._was_written(block)) and not log.scanner.zone.certain:
+            log.scanner.zone = log.zone.zone
+        if log.scanner.zone.certain and log.zone.arrival is not None:
+            self.engine.saw_zone(block.source, log.zone.zone.name, log.zone.arrival)
+
     def _was_written(self, block: Block) -> bool:
         """Whether a block that came after the end was reached is news, and not a last line that no newline ends."""
         after = block.after
-        if isinstance(after, TailPosition) and after.files:
-            return after.files[-1].modified_ns / 1e9 > self._opened_s
-        return not block.was_cut
+        return isinstance(after, TailPosition) and bool(after.files) and after.files[-1].modified_ns / 1e9 > self._opened_s
 
     def _hear(self, log: _Log, name: str) -> None:
         log.heard_s = time.monotonic()
