@@ -101,3 +101,30 @@ def test_a_line_that_was_held_back_is_no_new_zone(write: Callable[[str, float], 
     zone.see(write("[2026-03-29 00:59:58 TP0] Load weight begin. avail mem=90.00 GB", MIDNIGHT_S))
 
     assert not zone.see(write("[2026-03-29 01:00:00 TP0] Load weight begin. avail mem=90.00 GB", MIDNIGHT_S + 640))
+
+
+def writings(write: Callable[[str, float], Block], zone: ZoneWatch, off_s: float, *, lags: tuple[float, ...]) -> str | None:
+    """New lines, each stamped in UTC `off_s` and its lag before it is in the file; the zone that they speak for."""
+    for second, lag_s in enumerate(lags):
+        at_s = MIDNIGHT_S + 60 * second
+        stamp = datetime.fromtimestamp(at_s - off_s - lag_s, UTC)
+        zone.see(write(f"[{stamp:%Y-%m-%d %H:%M:%S} TP0] Load weight begin. avail mem=90.00 GB", at_s), is_new=True)
+    return zone.arrival
+
+
+def test_three_writings_in_a_row_speak_against_a_zone_that_was_given(write: Callable[[str, float], Block]):
+    zone = ZoneWatch(Zone.named("+08:00"), how="configured")
+
+    assert writings(write, zone, 0, lags=(1, 1)) is None
+    assert writings(write, zone, 0, lags=(1, 1, 2)) == "UTC"
+    assert zone.zone.name == "+08:00"
+
+
+@pytest.mark.parametrize("lags", [(1, 1, 640), (1, 900, 1), (310, 220, 640, 90)])
+def test_lines_that_were_held_back_speak_against_nothing(write: Callable[[str, float], Block], lags: tuple[float, ...]):
+    assert writings(write, ZoneWatch(Zone.named("UTC"), how="configured"), 0, lags=lags) in (None, "UTC")
+
+
+def test_the_right_zone_is_agreed_with_by_its_name(write: Callable[[str, float], Block]):
+    assert writings(write, ZoneWatch(Zone.named("Europe/London"), how="configured"), 0, lags=(1, 1)) is None
+    assert writings(write, ZoneWatch(Zone.utc(), how="configured"), 0, lags=(1, 1, 1)) == "UTC"

@@ -122,7 +122,13 @@ class Engine:
         if isinstance(observation, Command):
             return self.intake.on_command(observation)
         source, at_s = _source_of(observation), _time_of(observation)
+        if at_s is not None and getattr(observation, "position", None) is not None:
+            self.state.told_s = max(self.state.told_s, at_s)
         return self._act(self._order.feed(source, at_s, observation))
+
+    def saw_zone(self, source: str, given: str, arrival: str) -> None:
+        """The zone that somebody gave a log, and the one in which its lines arrive."""
+        self.state.source(source)["zone"] = {"given": given, "arrival": arrival}
 
     def settle(self) -> list[Change]:
         """All sources are quiet and were read to their end: judge the newest second too, and what waited for more lines."""

@@ -26,6 +26,8 @@ from .state import EngineState
 
 _BLOCKED = ("unreadable", "failed", "permission")  # reasons of gaps that say that nothing could be read, not that bytes were lost
 
+_DEAD = ("gone", "zombie")
+
 
 class Intake:
     """What is neither a match nor a dump: load, samples, sources, probes, processes and a person's commands."""
@@ -99,6 +101,8 @@ class Intake:
         gpu = self.state.gpus.setdefault(sample.gpu, GpuState(sample.gpu))
         gpu.on_sample(sample)
         self.state.placing.on_sample(sample)
+        if sample.processes and any(self.state.placing.is_named(process) for process in sample.processes):
+            self.state.is_seen_alive = True
         if sample.xid:
             gpu.add(f"extra.xid_{sample.xid}", sample.at_s, 1.0)
         self._count_processes(gpu, sample)
@@ -150,6 +154,10 @@ class Intake:
         return []
 
     def _on_probe(self, probe: Probe) -> list[Change]:
+        if probe.command or (probe.origin.startswith("/") and probe.facts):  # its launcher, or an answer of its endpoints
+            self.state.is_seen_alive = True
+        if probe.command and probe.started_s is not None:
+            self.state.launcher_started_s = probe.started_s
         run = self.state.run
         if run is None:
             return []
@@ -173,6 +181,8 @@ class Intake:
         return [*changes, RunChanged(probe.at_s, self.state.view(run), run.phase)]
 
     def _on_process(self, seen: ProcessSeen) -> list[Change]:
+        if seen.port_open or seen.state not in _DEAD:
+            self.state.is_seen_alive = True
         run = self.state.run
         if run is None:
             return []

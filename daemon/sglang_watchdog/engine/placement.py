@@ -269,6 +269,10 @@ class PlacementTracker:
             or (process.ppid is not None and (process.ppid in pids or self._is_launcher_of(process)))
         )
 
+    def is_named(self, process: GpuProcess) -> bool:
+        """Whether the log or a process list named it as one of this server's."""
+        return process.pid in self._pids_named()
+
     def is_foreign(self, process: GpuProcess) -> bool | None:
         """Whether a process belongs to no part of this server; None while the server's own are not known."""
         return None if not self.current().pids else not self.owns(process)

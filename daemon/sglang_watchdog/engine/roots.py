@@ -83,12 +83,20 @@ class Roots:
         if self.state.log_s is not None and self.state.sample_s is not None:
             late, early = max(self.state.log_s[0], self.state.sample_s[0]), min(self.state.log_s[1], self.state.sample_s[1])
             out["clock_overlap"] = late <= early + _APART_S
+        zones = {name: zone for name, source in self.state.sources.items() if isinstance(zone := source.get("zone"), dict)}
+        if zones:
+            name = next((name for name, zone in zones.items() if zone["given"] != zone["arrival"]), next(iter(zones)))
+            zone = zones[name]
+            out |= {"zone_contradicted": zone["given"] != zone["arrival"], "zone_log": name, "zone_given": zone["given"], "zone_arrival": zone["arrival"]}
         failed = self.state.failed_starts(run, now_s)
         out["starts_30m"] = len(failed) + 1  # this one too
         if len(failed) + 1 >= _LOOP and run is not None:
             out |= self._loop_facts([*failed, run])
         if run is not None:
             out["access_log"] = run.load.answered_ever > 0
+            silent_s = self.state.silent_before_watch_s(run, now_s)
+            if silent_s is not None:
+                out["silent_before_watch_s"] = float(silent_s)
             if run.last_line_s is not None:
                 out["log_silence_s"] = float(max(0.0, now_s - run.last_line_s))
             if run.release.min is not None:
@@ -162,7 +170,7 @@ class Roots:
         if self._steady_at != at_s:
             self.tick_steady(run, at_s)
         matches = self.state.matches.get((run.id if run else "", item.signature.id), {})
-        return Scene(at_s, run.load if run else None, self._steady, self._load_root, gpus, matches)
+        return Scene(at_s, run.load if run else None, self._steady, self._load_root, gpus, matches, self.state.silent_before_watch_s(run, at_s))
 
 
 def _list(value: Json) -> list[Json]:

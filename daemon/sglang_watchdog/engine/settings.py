@@ -20,6 +20,7 @@ class EngineSettings:
     expected_power_limit_w: float | None = None
     severities: Mapping[str, Severity] = field(default_factory=dict)  # by signature id
     daemon_started_s: float | None = None  # runs that ended before are recorded, never notified
+    watched_since_s: float | None = None  # with the wall clock: when the server's logs were first opened; None: all that is read is judged
     idle_after_s: float = 60.0  # no batch line for this long while the watermark moves
     prelude_s: float = 120.0  # lines before the dump belong to it for this long
     keep_runs: int = 20

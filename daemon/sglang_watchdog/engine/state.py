@@ -20,6 +20,7 @@ from .series import Series
 from .settings import EngineSettings
 
 NEVER = float("-inf")
+SILENT_S = 60.0  # as long as a hang is silent before it is called one
 LOOP_S = 1800.0  # starts within this long are counted together
 
 
@@ -41,6 +42,9 @@ class EngineState:
     now_s: float = NEVER  # newest event time acted on
     tick_s: float | None = None  # last second judged
     data_s: float = NEVER  # newest event time of data, for thinning ticks in long silences
+    told_s: float = NEVER  # newest stamp of a log that was handed in, acted on or not
+    is_seen_alive: bool = False  # a process or an answer of the server was seen; intake.py
+    launcher_started_s: float = NEVER  # of the process that was seen; intake.py
     log_s: tuple[float, float] | None = None  # first and newest stamp of logs, of samples
     sample_s: tuple[float, float] | None = None
     verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)  # (run, signature); said.py and windowed.py
@@ -89,6 +93,21 @@ class EngineState:
             return Key(self.server, None, signature.id)
         return Key(self.server, run.id if run is not None else None, signature.id)
 
+    def silent_before_watch_s(self, run: RunState | None, at_s: float) -> float | None:
+        """How long the log had been silent when it was opened, where only that silence is left to judge; None if the server shows life.
+
+        A log that ended hours ago and one of a server that hangs look the same. Silences between its lines are judged as ever.
+        Lines that come show life by their stamps: where those are hours off, the zone is wrong and no silence can be measured."""
+        given = run.facts.get("run.silent_before_watch_s") if run is not None else None
+        if given is not None and isinstance(given.value, float):
+            return given.value
+        since_s = self.settings.watched_since_s
+        if since_s is None or at_s <= self.told_s or self.told_s == NEVER:
+            return None
+        if self.is_seen_alive and self.launcher_started_s <= self.told_s:  # else it is another start than the log's
+            return None
+        return since_s - self.told_s if since_s - self.told_s >= SILENT_S else None
+
     def fold(self) -> list[Change]:
         """Put symptoms of the newest run under their causes."""
         run = self.run
@@ -124,7 +143,10 @@ class EngineState:
     def remember(self, run: RunState, signature: Signature, verdict: Verdict) -> None:
         """Keep the last definite verdict: an idle end of the log does not unsay what was judged under load."""
         known = self.verdicts.get((run.id, signature.id))
-        if known is None or verdict.answer in (Answer.YES, Answer.NO) or known.answer not in (Answer.YES, Answer.NO):
+        is_definite = verdict.answer in (Answer.YES, Answer.NO)
+        # What was judged while lines came says nothing of a silence that nobody watched begin.
+        unsays = verdict.reason == "alive" and known is not None and known.answer is Answer.NO
+        if known is None or is_definite or unsays or known.answer not in (Answer.YES, Answer.NO):
             self.verdicts[run.id, signature.id] = verdict
 
     def gives_way(self, signature: Signature, run: RunState | None, *, own: Key | None = None, counts_pending: bool = False) -> bool:

@@ -14,6 +14,7 @@ from .conditions import Context, Fault, Unknown
 from .gpus import GpuState, group_values, medians
 from .load import Load, Steady
 from .series import Series, median, reduce
+from .words import span
 
 BY_RANK = "match of "  # beside "match", the series of one rank's own matches
 MIN_SAMPLES = 10  # per GPU in a window that is long enough to hold them (contract)
@@ -51,6 +52,7 @@ class Scene:
     load_root: Mapping[str, Json]
     gpus: Sequence[GpuState]  # of the server; placement is done
     matches: Mapping[str, Series]  # own matches: "match", "match.<capture>" and BY_RANK + rank
+    silent_before_watch_s: float | None = None  # only a silence that nobody watched begin is left, and nothing shows life
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,10 @@ def judge(item: CompiledSignature, scene: Scene, context: Context, peers: Sequen
         if window.steady and scene.steady is not None:
             start = min(start, scene.steady.from_s)
     context.put("w", dict(w))
-    return Judged(_decide(item, context, w, scene.load_root), w, start, tuple(gpu.index for gpu in scene.gpus) if item.uses_gpus else ())
+    verdict = _decide(item, context, w, scene.load_root)
+    if verdict.answer is Answer.YES and "alive" in signature.needs and scene.silent_before_watch_s is not None:
+        verdict = _not_shown_alive(scene.silent_before_watch_s)
+    return Judged(verdict, w, start, tuple(gpu.index for gpu in scene.gpus) if item.uses_gpus else ())
 
 
 def _gate(signature: Signature, item: CompiledSignature, scene: Scene) -> Verdict | None:
@@ -101,6 +106,15 @@ def _gate(signature: Signature, item: CompiledSignature, scene: Scene) -> Verdic
             because, do = _GATES[need]
             return Verdict(Answer.UNKNOWN, because, do, need)
     return None
+
+
+def _not_shown_alive(silent_s: float) -> Verdict:
+    return Verdict(
+        Answer.UNKNOWN,
+        f"the log was already silent for {span(silent_s)} when it was opened; nothing shows that the server still runs",
+        "let the daemon see the server's process, or give the server's address",
+        "alive",
+    )
 
 
 def _has_load(scene: Scene) -> bool:

@@ -103,6 +103,14 @@ def fill(template: str, roots: Mapping[str, Mapping[str, Json]], values: Mapping
     return text if text.endswith("...") else _DOUBLED.sub(r"\1\2", text)
 
 
+def span(seconds: float) -> str:
+    """A length of time in its largest unit: "90 s", "40 min", "3 h", "12 days"."""
+    for size, unit in ((172_800.0, "days"), (7_200.0, "h"), (120.0, "min")):
+        if seconds >= size:
+            return f"{seconds / {'days': 86_400.0, 'h': 3_600.0, 'min': 60.0}[unit]:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def gpus_named(gpus: Sequence[int]) -> str:
     """`GPU 3`, or `GPUs 0-3,5`."""
     return f"{'GPU' if len(set(gpus)) == 1 else 'GPUs'} {gpu_list(gpus)}"

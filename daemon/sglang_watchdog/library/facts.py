@@ -26,6 +26,8 @@ KNOWN: Final[Mapping[str, str]] = {
     "run.lines": "int", "run.sglang_lines": "int",
     "run.odd_lines": "int", "run.gaps": "int", "run.gap_reason": "str", "run.unreadable_sources": "int",
     "run.clock_overlap": "bool", "run.access_log": "bool", "run.log_silence_s": "float", "run.release_verified": "bool",
+    "run.silent_before_watch_s": "float",
+    "run.zone_contradicted": "bool", "run.zone_log": "str", "run.zone_given": "str", "run.zone_arrival": "str",
     "run.port_open": "bool", "run.oom_kills": "int",
     "gpu.expected_power_limit_w": "float", "load.health_failures": "float", "load.max_running": "float",
     "load.ready": "bool", "load.steady": "bool", "load.running": "float", "load.tokens_per_s": "float",

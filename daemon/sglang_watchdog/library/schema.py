@@ -15,7 +15,7 @@ Scalar = bool | int | float | str
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
 FactName = Annotated[str, StringConstraints(pattern=r"^(args|model|gpu|run|load)\.[a-z][a-zA-Z0-9_]*$")]
 Level = Literal["debug", "info", "warning", "error", "critical", "raise", "print", "progress"]
-Gate = Literal["ready", "steady", "load", "idle", "telemetry"]
+Gate = Literal["ready", "steady", "load", "idle", "telemetry", "alive"]
 
 
 def one_or_more(value: Any) -> Any:

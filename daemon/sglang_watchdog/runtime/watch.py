@@ -15,7 +15,7 @@ from ..parse.zone import Zone
 from ..scan.patterns import PatternSet
 from ..scan.scanner import Scanner
 from ..sources.block import Block
-from ..sources.position import SourcePosition, UnknownPosition, position_from_json
+from ..sources.position import SourcePosition, TailPosition, UnknownPosition, position_from_json
 from .clock import LogClock, WallClock
 from .plan import ServerPlan
 from .zones import ZoneWatch
@@ -32,16 +32,22 @@ class ResumeAt:
 
     position: SourcePosition | None
     line: int = 0  # lines before it belong to an earlier run
+    watched_since_s: float | None = None  # when it was first opened, by the wall clock; None: it was not yet
 
     def to_json(self) -> dict[str, Any]:
-        return {"position": self.position.to_json() if self.position is not None else None, "line": self.line}
+        return {"position": self.position.to_json() if self.position is not None else None, "line": self.line, "watched_since_s": self.watched_since_s}
 
 
 def resume_from_json(stored: Mapping[str, Any]) -> ResumeAt:
     """What `to_json` wrote; something else begins anew."""
     position = stored.get("position")
     try:
-        return ResumeAt(position_from_json(position) if position is not None else None, int(stored.get("line", 0)))
+        since = stored.get("watched_since_s")
+        return ResumeAt(
+            position_from_json(position) if position is not None else None,
+            int(stored.get("line", 0)),
+            float(since) if since is not None else None,
+        )
     except (UnknownPosition, TypeError, ValueError):
         return ResumeAt(None)
 
@@ -63,6 +69,7 @@ class _Log:
     last_line_s: float | None = None
     heard_s: float | None = None  # monotonic clock: the last block or watermark
     is_waited_for: bool = True
+    is_read_to_end: bool = False  # it was, once: what comes then is new
     from_start: bool | None = None
 
 
@@ -81,9 +88,12 @@ class ServerWatch:
         telemetry: bool,
     ) -> None:
         """`sources` are all logs of the server by source name, with where each is taken up."""
-        self.plan = plan
+        self._opened_s = time.time()
+        known = [at.watched_since_s for at in sources.values() if at.watched_since_s is not None]
+        self._since_s = min(known, default=self._opened_s) if isinstance(clock, WallClock) else None
+        self.plan = replace(plan, engine=replace(plan.engine, watched_since_s=self._since_s))
         self.zone = zone
-        self.engine = Engine(library, server=plan.name, settings=plan.engine)
+        self.engine = Engine(library, server=plan.name, settings=self.plan.engine)
         self._clock = clock
         self._watches_zones = isinstance(clock, WallClock)  # a replay's file is written at another time than its stamps say
         self._library, self._patterns = library, patterns
@@ -103,6 +113,8 @@ class ServerWatch:
         path = next((one.where for one in self.plan.logs if one.name == name), "")
         if path.startswith("/") and self._watches_zones:
             zone.look(path)
+        if resume.watched_since_s is None:
+            resume = replace(resume, watched_since_s=self._since_s)
         self.logs[name] = _Log(Scanner(self._library, name, zone=zone.zone, patterns=patterns), zone, resume.line, resume=resume)
         self.engine.announce(name)
 
@@ -116,8 +128,8 @@ class ServerWatch:
             log.generation = block.generation
         elif block.generation != log.generation:
             log.generation, log.skip_before_line = block.generation, 0
-        if self._watches_zones and not log.scanner.zone.certain and log.zone.see(block):
-            log.scanner.zone = log.zone.zone
+        if self._watches_zones:
+            self._mind_zone(log, block)
         log.blocks.append((block.generation, block.line, block.before))
         observations = log.scanner.feed(block.data, offset=block.offset, line=block.line)
         if log.scanner.zone is not log.zone.zone:
@@ -136,6 +148,7 @@ class ServerWatch:
         if isinstance(event, Watermark):
             if log is not None:
                 self._hear(log, event.source)
+                log.is_read_to_end = True
             moved = self._clock.watermark(event.source, event.at_s)
             return self.engine.feed(moved) + self._note_run() if moved is not None else []
         if isinstance(event, Gap):
@@ -144,6 +157,18 @@ class ServerWatch:
                 del log.gaps[:-100]
             return self.engine.feed(event)
         return []  # the scanner says Opened itself, with the format that it found
+
+    def _mind_zone(self, log: _Log, block: Block) -> None:
+        """Follow a zone that nobody gave; hold one that was given against the arrival of new lines."""
+        if log.zone.see(block, is_new=log.is_read_to_end and self._was_written(block)) and not log.scanner.zone.certain:
+            log.scanner.zone = log.zone.zone
+        if log.scanner.zone.certain and log.zone.arrival is not None:
+            self.engine.saw_zone(block.source, log.zone.zone.name, log.zone.arrival)
+
+    def _was_written(self, block: Block) -> bool:
+        """Whether a block that came after the end was reached is news, and not a last line that no newline ends."""
+        after = block.after
+        return isinstance(after, TailPosition) and bool(after.files) and after.files[-1].modified_ns / 1e9 > self._opened_s
 
     def _hear(self, log: _Log, name: str) -> None:
         log.heard_s = time.monotonic()
@@ -241,7 +266,7 @@ class ServerWatch:
         if log is not None:
             at = next((b for b in reversed(log.blocks) if b[1] <= run.first_line.line and b[0] == log.generation), None)
             if at is not None:
-                log.resume = ResumeAt(at[2], run.first_line.line)
+                log.resume = replace(log.resume, position=at[2], line=run.first_line.line)
         return [change for probe in self._told.values() for change in self._feed_rare(probe)]
 
     def _feed_rare(self, observation: ProcessSeen | Probe) -> list[Change]:

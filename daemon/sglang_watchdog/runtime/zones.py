@@ -19,6 +19,7 @@ from ..sources.position import TailPosition
 _STAMP: Final = re.compile(rb"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]{0,40}\]", re.MULTILINE)
 _LAG_S: Final = 5.0  # from a stamp to the file's time; more tells of buffering or of a copied file, and of no zone
 _TAIL_BYTES: Final = 64 << 10
+_AGREE: Final = 3  # writings in a row: one in ninety of a copied or late file falls on a quarter of an hour by chance
 _WHOLE: Final = 128 << 10  # a shorter block ended where the file did
 
 
@@ -30,6 +31,12 @@ class ZoneWatch:
         self.zone = zone
         self._how = how
         self._told = ""
+        self._arrived: list[str] = []  # the zones that the last writings speak for, while the zone that was given stays
+
+    @property
+    def arrival(self) -> str | None:
+        """The zone in which new lines arrive, once several in a row agree on it; None before."""
+        return self._arrived[0] if len(self._arrived) == _AGREE and len(set(self._arrived)) == 1 else None
 
     @property
     def text(self) -> str:
@@ -50,28 +57,31 @@ class ZoneWatch:
         except OSError:
             return  # its source says what is wrong with it
 
-    def see(self, block: Block) -> bool:
-        """Before a block is scanned: True if its stamps are in another zone than those before."""
+    def see(self, block: Block, *, is_new: bool = False) -> bool:
+        """Before a block is scanned: True if its stamps are in another zone than those before. `is_new`: it was written just now."""
         after = block.after
         if not isinstance(after, TailPosition) or not after.files or len(block.data) >= _WHOLE:
             return False
-        return self._compare(block.data, after.files[-1].modified_ns / 1e9)
+        return self._compare(block.data, after.files[-1].modified_ns / 1e9, is_new=is_new)
 
     def measured_by(self, zone: Zone) -> None:
         """A container's or the journal's own times told it."""
         self.zone, self._how, self._told = zone, "framing", ""
 
-    def _compare(self, data: bytes, written_s: float) -> bool:
+    def _compare(self, data: bytes, written_s: float, *, is_new: bool = False) -> bool:
         newest = None
         for newest in _STAMP.finditer(data[-_TAIL_BYTES:]):  # noqa: B007 - the last one
             pass
         stamp_s = StampReader(Zone.utc()).read(newest[1]) if newest else None
         found = measured(stamp_s, written_s, within_s=_LAG_S) if stamp_s is not None else None
+        if is_new and stamp_s is not None:
+            self._arrived = [*self._arrived, found.name][-_AGREE:] if found is not None else []
         if stamp_s is None or found is None:
             return False
         local = datetime.fromtimestamp(stamp_s, UTC).replace(tzinfo=None)
         if found.info.utcoffset(None) == self.zone.info.utcoffset(local):
             self._told = ""
+            self._arrived = [self.zone.name] * len(self._arrived)
             self._how = "file time" if self._how == "machine" else self._how
             return False
         if self.zone.certain:
