@@ -8,8 +8,8 @@ from sglang_watchdog.sinks.notify.settings import AlertmanagerSettings
 def test_a_servers_labels_go_to_its_alerts():
     settings = Settings.model_validate(
         {
-            "servers": [{"name": "chat", "logs": ["server.log"], "labels": {"site": "east"}}, {"name": "code", "logs": ["code.log"]}],
-            "notify": [{"kind": "alertmanager", "urls": ["http://127.0.0.1:9093"]}],
+            "servers": [{"name": "chat", "logs": ["/var/log/chat.log"], "labels": {"site": "east"}}, {"name": "code", "logs": ["/var/log/code.log"]}],
+            "notify": [{"type": "alertmanager", "urls": ["http://127.0.0.1:9093"]}],
         }
     )
 
