@@ -111,16 +111,21 @@ def test_the_values_are_in_base_units(story):
     assert value(story.board, "server_ready_seconds", server="chat") == 77.0
 
 
-def test_a_topic_is_active_at_its_default_severity_while_any_finding_of_it_fires(daemon):
-    labels = {"server": "chat", "topic": "moe.config-missing", "severity": "warning"}
+def test_a_topic_is_active_at_the_severity_of_what_fires(daemon):
+    """An info finding in a topic that is a warning by default must raise no warning."""
+    labels = {"server": "chat", "topic": "moe.config-missing"}
     daemon.tell(material.fired(severity=Severity.INFO))
-    assert value(daemon.board, "finding_active", **labels) == 1.0
+    assert value(daemon.board, "finding_active", **labels, severity="info") == 1.0
+    assert value(daemon.board, "finding_active", **labels, severity="warning") == 0.0
 
-    daemon.tell(material.resolved())
+    daemon.tell(material.fired("other", severity=Severity.WARNING))
+    assert value(daemon.board, "finding_active", **labels, severity="warning") == 1.0
 
-    assert value(daemon.board, "finding_active", **labels) == 0.0
-    assert value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="firing") == 1.0
-    assert value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="resolved") == 1.0
+    daemon.tell(material.resolved("other"), material.resolved())
+
+    assert value(daemon.board, "finding_active", **labels, severity="warning") == 0.0
+    assert value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="firing") == 2.0
+    assert value(daemon.board, "finding_transitions_total", server="chat", topic="moe.config-missing", to="resolved") == 2.0
 
 
 def test_more_evidence_for_the_same_finding_is_no_transition(daemon):

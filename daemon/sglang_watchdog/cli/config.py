@@ -58,6 +58,7 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     if options.command == "show":
         print(json.dumps(show_json(configuration), indent=1) if options.format == "json" else show_text(configuration))
         return 0
+    from ..runtime.preflight import doubts
     from ..runtime.prepare import BadConfiguration, prepare
 
     try:
@@ -65,6 +66,8 @@ def main(name: str, argv: list[str]) -> int:  # noqa: ARG001 - one signature for
     except BadConfiguration as fault:
         print(str(fault).strip("\n"), file=sys.stderr)
         return 78
+    for doubt in doubts(prepared.plan):
+        print(f"note: {doubt}", file=sys.stderr)
     signatures = _signatures(prepared.settings.signatures.paths)
     read = ", ".join(map(str, files)) or "no file: defaults and environment"
     but = f", but {signatures} faults in signatures: a start leaves those out, a reload is refused" if signatures else ""

@@ -5,6 +5,7 @@ import shlex
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from .plan import Plan
 
@@ -49,7 +50,37 @@ def _logs(plan: Plan) -> list[str]:
 
 
 def doubts(plan: Plan) -> list[str]:
-    """Logs that nobody seems to write any more: live, silence is taken for a server that hangs."""
+    """What can be done and is hardly meant: an address that is never asked, one log for two servers, logs that nobody writes any more."""
+    return [*_unasked(plan), *_shared(plan), *_old(plan)]
+
+
+def _unasked(plan: Plan) -> list[str]:
+    return [
+        f"server {server.name}: {server.url} is not on this machine, and only servers on loopback are asked; take `url` out, or "
+        "run a watchdog beside that server"
+        for server in plan.servers
+        if server.url is not None and (server.probe or server.metrics) and not _is_here(urlsplit(server.url).hostname or "")
+    ]
+
+
+def _is_here(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _shared(plan: Plan) -> list[str]:
+    owners: dict[str, list[str]] = {}
+    for server in plan.servers:
+        for log in server.logs:
+            owners.setdefault(log.where, []).append(server.name)
+    return [
+        f"{where} is the log of {' and '.join(names)}: each will be judged by it; give each server a log of its own"
+        for where, names in owners.items()
+        if len(set(names)) > 1
+    ]
+
+
+def _old(plan: Plan) -> list[str]:
+    """Live, silence is taken for a server that hangs."""
     if plan.clock != "wall":
         return []
     out = []

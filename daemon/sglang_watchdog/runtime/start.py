@@ -68,7 +68,7 @@ def start(options: argparse.Namespace, *, is_colour: bool, flags: Callable[[Libr
         with state_lock(plan.state_dir):
             _run(plan, _store(tokens, plan), configured, own, printer, flags)
     except PortTakenError as fault:
-        raise Refused(f"{fault}; choose another with --listen, or --next-free-port") from None
+        raise Refused(f"{fault}; choose another with --listen HOST:PORT, or --next-free-port") from None
     except AlreadyWatched as fault:
         raise Refused(str(fault)) from None
     return 0

@@ -150,16 +150,14 @@ def registry(collector: BoardCollector) -> CollectorRegistry:
 
 
 def _findings(view: View) -> Iterator[Family]:
-    firing = {(each.server, each.topic) for each in view.findings if each.state is State.FIRING}
+    firing = {(each.server, each.topic, each.severity) for each in view.findings if each.state is State.FIRING}
+    default = [(server, topic, severity) for server in view.servers for topic, severity in view.topics.items()]
+    others = sorted(one for one in firing if one[0] in view.servers and one[1] in view.topics and view.topics[one[1]] is not one[2])
     yield gauge(
         "finding_active",
-        "1 while a finding of this topic is firing; severity is the topic's default.",
+        "1 while a finding of this topic and severity is firing; 0 at the topic's default severity else.",
         ("server", "topic", "severity"),
-        (
-            ((server, topic, severity.value), float((server, topic) in firing))
-            for server in view.servers
-            for topic, severity in view.topics.items()
-        ),
+        (((server, topic, severity.value), float((server, topic, severity) in firing)) for server, topic, severity in (*default, *others)),
     )
     counts = Counter((each.server, each.severity, each.state) for each in view.findings)
     yield gauge(

@@ -114,7 +114,7 @@ def _bind_all(addresses: Sequence[tuple[int, str]], port: int) -> list[socket.so
         for sock in opened:
             sock.close()
         if fault.errno == errno.EADDRINUSE:
-            raise PortTaken(f"listen: port {port} of {where} is taken by another process; choose another with --listen HOST:PORT") from fault
+            raise PortTaken(f"listen: port {port} of {where} is taken by another process") from fault
         raise
     return opened
 
