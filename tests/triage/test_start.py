@@ -225,3 +225,16 @@ def test_a_config_option_without_a_file_ends_the_start(knowledge: Knowledge):
 
     assert judgement.starts is False
     assert "--config names no file" in judgement.notes
+
+
+@pytest.mark.parametrize("image", ["lmsysorg/sglang:v0.5.9", "registry.example/ml/sglang:v0.5.9-cu129-amd64"])
+def test_the_images_tag_is_the_release(knowledge: Knowledge, image: str):
+    command = f"docker run --gpus all {image} python3 -m sglang.launch_server --model-path m"
+
+    assert triage(knowledge, Request(words=[command], installed="0.5.12")).ranges[0].judgement.release == "0.5.9"
+
+
+def test_an_image_of_another_release_than_asked_for_is_said(knowledge: Knowledge):
+    judgement = ask(knowledge, "docker run lmsysorg/sglang:v0.5.9 python3 -m sglang.launch_server --model-path m")
+
+    assert "the command's image holds SGLang 0.5.9, and 0.5.12 was asked for" in judgement.notes[0]

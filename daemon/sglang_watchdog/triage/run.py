@@ -21,6 +21,8 @@ from .report import Told, group
 from .start import place_of, with_files
 from .verdicts import FlagVerdict, Judgement
 
+_IMAGE_TAG = re.compile(r"(?:^|/)sglang(?:-\w+)?:v?(\d+\.\d+\.\d+(?:\.?(?:post|rc)\d+)?)(?![\d.])")  # lmsysorg/sglang:v0.5.9-cu129
+
 
 class UsageError(ValueError):
     """The request cannot be understood; the text says what to give instead."""
@@ -73,7 +75,8 @@ def triage(knowledge: Knowledge, request: Request) -> Told:
 
 
 def _judgements(knowledge: Knowledge, request: Request, command: LaunchCommand, facts: Mapping[str, Any]) -> list[Judgement]:
-    wanted = request.release or request.installed
+    image = _of_image(command)
+    wanted = request.release or image or request.installed
     if not wanted:
         return [judge_release(knowledge, one, command, facts, request.folder) for one in knowledge.table.releases]
     try:
@@ -81,7 +84,17 @@ def _judgements(knowledge: Knowledge, request: Request, command: LaunchCommand, 
     except UnknownRelease as error:
         raise UsageError(str(error)) from error
     each = [judge_release(knowledge, one, command, facts, request.folder) for one in sampled]
-    return [replace(each[0] if len(each) == 1 else _between(each), release=wanted)]
+    one = replace(each[0] if len(each) == 1 else _between(each), release=wanted)
+    if image and request.release and image != request.release:
+        told = f"the command's image holds SGLang {image}, and {request.release} was asked for: judged is {request.release}"
+        one = replace(one, notes=(told, *one.notes))
+    return [one]
+
+
+def _of_image(command: LaunchCommand) -> str:
+    """The release that the container image before the command is tagged with; "" if there is none."""
+    found = next((tag for word in command.before if (tag := _IMAGE_TAG.search(word))), None)
+    return found[1] if found is not None else ""
 
 
 def judge_release(knowledge: Knowledge, release: str, command: LaunchCommand, facts: Mapping[str, Any], folder: Path) -> Judgement:
